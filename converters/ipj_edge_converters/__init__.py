@@ -1,0 +1,1 @@
+"""The sources and converters that come with ipj-edge."""

@@ -1,0 +1,1 @@
+"""The kinds of models that can be converted, one file each."""

@@ -1,0 +1,44 @@
+"""ipj-edge: intelligence per joule.
+
+Load a bundle and run it, convert a model into bundles, measure joules. Names are imported when first used, so that
+``import ipj_edge`` costs little more than numpy.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ipj_edge.bench import bench
+    from ipj_edge.convert import convert
+    from ipj_edge.energy import Meter, measure
+    from ipj_edge.model import Model, Result, load
+    from ipj_edge.verify import verify
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Meter": "ipj_edge.energy",
+    "Model": "ipj_edge.model",
+    "Result": "ipj_edge.model",
+    "bench": "ipj_edge.bench",
+    "convert": "ipj_edge.convert",
+    "load": "ipj_edge.model",
+    "measure": "ipj_edge.energy",
+    "verify": "ipj_edge.verify",
+}
+
+__all__ = ["Meter", "Model", "Result", "bench", "convert", "load", "measure", "verify"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name from its home when it is first used."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'ipj_edge' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

@@ -1,0 +1,1 @@
+"""Benchmarks: scenarios, the runner, results and their table."""

@@ -1,0 +1,1 @@
+"""Conversion: plan, calibrate, convert, prove in a child process, gate, publish."""

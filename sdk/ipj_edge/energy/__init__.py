@@ -1,0 +1,1 @@
+"""Joules: power probes read over windows, with provenance, boundary and an error bar."""

@@ -1,0 +1,199 @@
+"""The errors of ipj-edge. Every class carries the exit code the command line ends with.
+
+::
+
+    IpjEdgeError
+    ├── ConfigError                    2   a setting or an argument that cannot be used
+    ├── SourceError                    2   the model to convert cannot be opened or run
+    ├── DataError                      2   calibration or test data that cannot be used
+    ├── InputError                     2   an array given to a model does not fit its inputs
+    ├── DestinationError               2   the place to write to is taken or cannot be written
+    ├── PluginError                    2
+    │   ├── PluginNotFoundError        2   no plugin of that name; lists what is installed
+    │   └── MissingDependencyError     6   the exact pip command
+    ├── ConversionError                4   the conversion is wrong; nothing was published
+    │   ├── UnsupportedError           3   the target cannot express this model
+    │   ├── ParityError                4   the bundle answers differently from its source
+    │   ├── EngineCrashError           4   the engine died on the bundle (in a child process)
+    │   └── AccuracyGateError          5   the saved bundle lost more accuracy than allowed
+    ├── BundleError                    9   damaged, void or of an unknown version
+    ├── TargetError                    6
+    │   └── TargetUnavailableError     6   engine, provider, precision or instruction set not as requested
+    └── ProbeError                     8
+        ├── ProbeUnavailableError      8   no reading to be had; says why and how to change that
+        ├── ProbeReadError             8   a sensor failed while it was being read
+        └── SampleLossError            8   samples of a power meter were lost (expected, received)
+"""
+
+from __future__ import annotations
+
+
+class IpjEdgeError(Exception):
+    """Root of every error ipj-edge raises on purpose.
+
+    Attributes:
+        exit_code: What the command line exits with when this error ends it.
+    """
+
+    exit_code = 2
+
+
+class ConfigError(IpjEdgeError):
+    """A setting or argument that cannot be used; the message names it."""
+
+
+class SourceError(IpjEdgeError):
+    """The model to convert cannot be opened, described or run."""
+
+
+class DataError(IpjEdgeError):
+    """Calibration or test data that cannot be used."""
+
+
+class InputError(IpjEdgeError):
+    """An array given to a model does not fit: states what was expected and what came."""
+
+
+class DestinationError(IpjEdgeError):
+    """The place to write to is taken or cannot be written."""
+
+
+class PluginError(IpjEdgeError):
+    """A plugin cannot be found or loaded."""
+
+
+class PluginNotFoundError(PluginError):
+    """No plugin of that name is installed.
+
+    Attributes:
+        kind: What was looked for, e.g. ``target``.
+        name: The name asked for.
+        installed: The names that are installed.
+    """
+
+    def __init__(self, kind: str, name: str, installed: tuple[str, ...]) -> None:
+        self.kind, self.name, self.installed = kind, name, installed
+        super().__init__(f"unknown {kind} '{name}'; installed: {', '.join(installed) or 'none'}")
+
+
+class MissingDependencyError(PluginError):
+    """A plugin needs a package that is not installed.
+
+    Attributes:
+        extra: The extra of ipj-edge that brings it.
+        module: The module that was missing.
+    """
+
+    exit_code = 6
+
+    def __init__(self, extra: str, module: str) -> None:
+        self.extra, self.module = extra, module
+        super().__init__(f"'{extra}' needs '{module}': pip install 'ipj-edge[{extra}]'")
+
+
+class ConversionError(IpjEdgeError):
+    """The conversion went wrong; nothing was published."""
+
+    exit_code = 4
+
+
+class UnsupportedError(ConversionError):
+    """The target, or its converter, cannot express this model.
+
+    Attributes:
+        operators: The operators that are not supported, as the source names them; may be empty.
+    """
+
+    exit_code = 3
+
+    def __init__(self, message: str, operators: tuple[str, ...] = ()) -> None:
+        self.operators = operators
+        super().__init__(message)
+
+
+class ParityError(ConversionError):
+    """The bundle does not answer as its source does.
+
+    Attributes:
+        failures: One line for every check that failed.
+    """
+
+    def __init__(self, failures: tuple[str, ...]) -> None:
+        self.failures = failures
+        shown = "; ".join(failures[:3]) + (f"; and {len(failures) - 3} more" if len(failures) > 3 else "")
+        super().__init__(f"the converted model answers differently from its source: {shown}")
+
+
+class EngineCrashError(ConversionError):
+    """The target's engine died on the bundle. It ran in a child process.
+
+    Attributes:
+        returncode: The child's return code; negative for a signal.
+    """
+
+    def __init__(self, target: str, returncode: int, detail: str) -> None:
+        self.returncode = returncode
+        how = f"signal {-returncode}" if returncode < 0 else f"exit code {returncode}"
+        super().__init__(f"the engine of '{target}' died on this model ({how}){': ' + detail if detail else ''}")
+
+
+class AccuracyGateError(ConversionError):
+    """The saved bundle lost more accuracy than was allowed.
+
+    Attributes:
+        reference: Accuracy of the source, 0..1.
+        measured: Accuracy of the saved bundle in the target's engine, 0..1.
+        allowed: Allowed drop, 0..1.
+    """
+
+    exit_code = 5
+
+    def __init__(self, reference: float, measured: float, allowed: float) -> None:
+        self.reference, self.measured, self.allowed = reference, measured, allowed
+        super().__init__(
+            f"accuracy gate missed: {measured:.4f} against {reference:.4f} of the source, a drop of "
+            f"{100 * (reference - measured):.2f}pp where {100 * allowed:g}pp is allowed; nothing was published"
+        )
+
+
+class BundleError(IpjEdgeError):
+    """A bundle that is damaged, void or of an unknown version; the message names the file."""
+
+    exit_code = 9
+
+
+class TargetError(IpjEdgeError):
+    """A target failed."""
+
+    exit_code = 6
+
+
+class TargetUnavailableError(TargetError):
+    """Engine, provider, precision or instruction set is not available as requested."""
+
+
+class ProbeError(IpjEdgeError):
+    """A power probe failed."""
+
+    exit_code = 8
+
+
+class ProbeUnavailableError(ProbeError):
+    """A power probe cannot be used here; the message says why and how to change that."""
+
+
+class ProbeReadError(ProbeError):
+    """A power probe failed while it was being read."""
+
+
+class SampleLossError(ProbeError):
+    """Samples of a power meter were lost.
+
+    Attributes:
+        expected: Samples that should have arrived.
+        received: Samples that arrived.
+    """
+
+    def __init__(self, probe: str, expected: int, received: int) -> None:
+        self.expected, self.received = expected, received
+        super().__init__(f"'{probe}' lost {expected - received} of {expected} samples; the window is not valid")

@@ -1,0 +1,83 @@
+"""Facts about the machine this process runs on: CPUs it may use, quota, instruction set."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+
+def affinity() -> int:
+    """Return how many logical CPUs this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def cpu_quota(root: Path = Path("/")) -> float | None:
+    """Return the CPUs the cgroup grants (v2 ``cpu.max``, v1 ``cpu.cfs_quota_us``), or None without a quota.
+
+    Args:
+        root: Where ``proc`` and ``sys`` are found.
+    """
+    quotas = [quota for folder in _cgroup_folders(root) if (quota := _folder_quota(folder)) is not None]
+    return min(quotas) if quotas else None
+
+
+def default_threads(root: Path = Path("/")) -> int:
+    """Return min(affinity, cgroup quota rounded down), at least 1: more threads only wait for each other."""
+    quota = cpu_quota(root)
+    limit = affinity() if quota is None else min(affinity(), math.floor(quota))
+    return max(1, limit)
+
+
+def cpu_flags(root: Path = Path("/")) -> frozenset[str]:
+    """Return the CPU's feature flags as Linux lists them, empty where that is not known."""
+    try:
+        text = (root / "proc/cpuinfo").read_text()
+    except OSError:
+        return frozenset()
+    for line in text.splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() in ("flags", "Features"):
+            return frozenset(value.split())
+    return frozenset()
+
+
+def has_vnni(root: Path = Path("/")) -> bool:
+    """Say whether 8-bit dot products are exact here (VNNI on x86, always true on Arm)."""
+    flags = cpu_flags(root)
+    return bool(flags & {"avx512_vnni", "avx_vnni"}) or os.uname().machine in ("aarch64", "arm64")
+
+
+def _cgroup_folders(root: Path) -> list[Path]:
+    """Return the folders, from this process's cgroup up to the top, that may carry a CPU quota."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    folders: list[Path] = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        mount = root / "sys/fs/cgroup"
+        if controllers:
+            if "cpu" not in controllers.split(","):
+                continue
+            mount = mount / "cpu"
+        inner = mount / path.lstrip("/")
+        folders += [folder for folder in (inner, *inner.parents) if folder.is_relative_to(mount)]
+    return folders
+
+
+def _folder_quota(folder: Path) -> float | None:
+    try:
+        if (folder / "cpu.max").exists():
+            quota, period = (folder / "cpu.max").read_text().split()
+            return None if quota == "max" else int(quota) / int(period)
+        if (folder / "cpu.cfs_quota_us").exists():
+            quota_us = int((folder / "cpu.cfs_quota_us").read_text())
+            period_us = int((folder / "cpu.cfs_period_us").read_text())
+            return quota_us / period_us if quota_us > 0 else None
+    except (OSError, ValueError):
+        return None
+    return None

@@ -1,0 +1,205 @@
+"""The manifest: the contract between the workstation that makes a bundle and the device that runs it.
+
+Field by field it is described in ``docs/manifest.schema.json``, which is generated from these classes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ipj_edge.values import Port, Precision, Preprocessing, TensorSpec, Value
+
+SCHEMA_VERSION = 1
+MANIFEST_NAME = "manifest.json"
+GOLDEN_NAME = "golden.npz"
+SUFFIX = ".ipj"
+
+
+class SourceRecord(Value):
+    """Where a bundle came from: file name (never a path), kind of source and sha256 of its bytes."""
+
+    file: str
+    kind: str
+    sha256: str
+
+
+class FileRecord(Value):
+    """One file of a bundle.
+
+    Attributes:
+        path: Path relative to the bundle, with forward slashes.
+        size_bytes: Size in bytes.
+        sha256: Hash of its bytes.
+        reproducible: False when converting the same source again may give other bytes.
+    """
+
+    path: str
+    size_bytes: int
+    sha256: str
+    reproducible: bool = True
+
+
+class OperatorCount(Value):
+    """What was read back from the converted file.
+
+    Attributes:
+        total: Operators that compute (constants and conversions between dtypes not counted).
+        float_operators: Names or types of those that compute in floating point.
+    """
+
+    total: int
+    float_operators: tuple[str, ...] = ()
+
+
+class StageSpec(Value):
+    """One stage: a program of the engine. A plain model has exactly one.
+
+    Attributes:
+        name: Name of the stage.
+        file: The engine's main file, relative to the bundle.
+        takes: Tensors it takes from the pool of live tensors.
+        adds: Tensors it adds to the pool.
+        exit_output: The output of the model that this stage can answer with; None when it cannot.
+        precision: Precision of the stage's file.
+        macs: Multiply-accumulates for one sample; None when they could not be counted.
+        macs_reason: Why macs is None.
+        parameters: Number of weights.
+        parameter_bytes: Bytes of those weights as stored in the file's precision.
+        operators: What was read back from the file.
+    """
+
+    name: str
+    file: str
+    takes: tuple[Port, ...]
+    adds: tuple[Port, ...]
+    exit_output: str | None
+    precision: Precision
+    macs: int | None
+    macs_reason: str = ""
+    parameters: int
+    parameter_bytes: int
+    operators: OperatorCount
+
+
+class BatchSpec(Value):
+    """Batch sizes a bundle takes.
+
+    Attributes:
+        static: The only batch size its files take; None when the batch is dynamic.
+        probed: Batch sizes that were run and compared before publishing.
+        max: Largest batch given to the engine at once; larger ones are run in parts.
+    """
+
+    static: int | None
+    probed: tuple[int, ...]
+    max: int
+
+
+class InputRange(Value):
+    """Smallest and largest value of an input over the calibration set."""
+
+    low: float
+    high: float
+
+
+class CalibrationRecord(Value):
+    """The data a static quantization was calibrated on: hash, samples, range of every input."""
+
+    sha256: str
+    samples: int
+    inputs: dict[str, InputRange]
+
+
+class OutputParity(Value):
+    """Figures of one output on one set of inputs, source against bundle.
+
+    Attributes:
+        relative_l2: ‖bundle − source‖₂ / ‖source‖₂.
+        cosine: Cosine of the two, flattened.
+        max_abs: Largest absolute difference.
+        worst_slice_l2: Largest relative L2 over the slices of the last axis; None without slices.
+        top1_agreement: Share of rows with the same largest entry; None where it has no meaning.
+    """
+
+    output: str
+    inputs: str
+    samples: int
+    relative_l2: float
+    cosine: float
+    max_abs: float
+    worst_slice_l2: float | None = None
+    top1_agreement: float | None = None
+
+
+class ParityRecord(Value):
+    """How the bundle was proven.
+
+    Attributes:
+        verified_on: ``target``, or ``proxy:ENGINE`` when another engine stood in.
+        tolerance: Relative L2 that was allowed.
+        loosened: True when the user loosened the tolerance.
+        seed: Seed of the random inputs.
+        outputs: Figures of every output on every set of inputs.
+    """
+
+    verified_on: str
+    tolerance: float
+    loosened: bool = False
+    seed: int
+    outputs: tuple[OutputParity, ...]
+
+
+class Requirements(Value):
+    """What the device must have.
+
+    Attributes:
+        engine: Distribution name of the engine.
+        engine_version: Version the bundle was proven with.
+        isa: Instruction set the quantization assumes, e.g. ``vnni``; empty for none.
+        opset: ONNX opset; None where it does not apply.
+    """
+
+    engine: str
+    engine_version: str
+    isa: str = ""
+    opset: int | None = None
+
+
+class Manifest(Value):
+    """Everything a device has to know about a bundle.
+
+    Attributes:
+        digest: sha256 of the manifest's own bytes with this field's 64 digits set to zero.
+        created_with: Version of ipj-edge and of every tool that took part.
+        labels: Class names in output order; empty when not given.
+        preprocessing: How an image becomes the named input; only for inputs that take images.
+        golden_samples: Samples in ``golden.npz``.
+        notes: What a reader has to know, e.g. why the batch is static.
+    """
+
+    schema_version: int
+    digest: str
+    name: str
+    target: str
+    precision: Precision
+    created_with: dict[str, str]
+    source: SourceRecord
+    files: tuple[FileRecord, ...]
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    stages: tuple[StageSpec, ...]
+    batch: BatchSpec
+    calibration: CalibrationRecord | None = None
+    parity: ParityRecord
+    requires: Requirements
+    labels: tuple[str, ...] = ()
+    preprocessing: dict[str, Preprocessing] = {}
+    golden_samples: int
+    notes: tuple[str, ...] = ()
+
+
+class Bundle(Value):
+    """An opened bundle: its folder and its manifest."""
+
+    path: Path
+    manifest: Manifest

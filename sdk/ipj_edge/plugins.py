@@ -1,0 +1,83 @@
+"""Plugins by entry point: list names without importing anything, load one on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+from ipj_edge.errors import MissingDependencyError, PluginNotFoundError
+from ipj_edge.protocols import Converter, PowerProbe, SourceOpener, Target
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+SOURCES = "ipj_edge.sources"
+CONVERTERS = "ipj_edge.converters"
+TARGETS = "ipj_edge.targets"
+POWER_PROBES = "ipj_edge.power_probes"
+
+_KINDS = {SOURCES: "source", CONVERTERS: "converter", TARGETS: "target", POWER_PROBES: "power probe"}
+
+
+def _entries(group: str) -> dict[str, EntryPoint]:
+    from importlib.metadata import entry_points
+
+    return {entry.name: entry for entry in sorted(entry_points(group=group), key=lambda entry: entry.name)}
+
+
+def names(group: str) -> tuple[str, ...]:
+    """List the plugins of a group by name; imports none of them."""
+    return tuple(_entries(group))
+
+
+def load(group: str, name: str) -> Any:
+    """Import one plugin and make it.
+
+    Raises:
+        PluginNotFoundError: no plugin of that name; lists the installed ones.
+        MissingDependencyError: the plugin needs a package that is not installed.
+    """
+    entries = _entries(group)
+    if name not in entries:
+        raise PluginNotFoundError(_KINDS.get(group, group), name, tuple(entries))
+    entry = entries[name]
+    try:
+        plugin = entry.load()
+    except ModuleNotFoundError as error:
+        # A module missing inside the plugin's own package is a bug of that package, not a missing extra.
+        if error.name is None or error.name.split(".")[0] == entry.module.split(".")[0]:
+            raise
+        raise MissingDependencyError(name, error.name) from error
+    return plugin()
+
+
+def load_target(name: str) -> Target:
+    """Load a target plugin by name; see `load`."""
+    return cast(Target, load(TARGETS, name))
+
+
+def load_converter(name: str) -> Converter:
+    """Load a converter plugin by name; see `load`."""
+    return cast(Converter, load(CONVERTERS, name))
+
+
+def load_source_opener(name: str) -> SourceOpener:
+    """Load a source plugin by name; see `load`."""
+    return cast(SourceOpener, load(SOURCES, name))
+
+
+def load_probe(name: str) -> PowerProbe:
+    """Load a power probe plugin by name; see `load`."""
+    return cast(PowerProbe, load(POWER_PROBES, name))
+
+
+@contextmanager
+def needs(extra: str) -> Iterator[None]:
+    """Turn a missing package inside the block into a `MissingDependencyError` that names the extra."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.split(".")[0].startswith("ipj_edge"):
+            raise
+        raise MissingDependencyError(extra, error.name) from error

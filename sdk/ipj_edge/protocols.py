@@ -1,0 +1,312 @@
+"""The contracts between the core and its plugins. Small Protocols; a new ability is a new Protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from numpy.typing import NDArray
+
+from ipj_edge.manifest import Bundle, OperatorCount, StageSpec
+from ipj_edge.values import (
+    Availability,
+    Boundary,
+    EffectiveSettings,
+    Port,
+    Precision,
+    ProbeFacts,
+    ProbeOptions,
+    Rail,
+    Settings,
+    TensorSpec,
+    Value,
+)
+
+Array = NDArray[Any]
+Feeds = Mapping[str, Array]
+
+
+class SourceRequest(Value):
+    """What the user said about a source.
+
+    Attributes:
+        location: ``file.py:callable``, ``package.module:callable`` or the path of a model file.
+        weights: Weights file for a factory.
+        inputs: Inputs as the user described them; empty where the source says it all.
+        output_names: Names for the outputs, in order; empty keeps the source's own.
+        workdir: Folder for intermediate files; lives as long as the source.
+        max_batch: Largest batch a dynamic batch axis has to take.
+    """
+
+    location: str
+    weights: Path | None = None
+    inputs: tuple[TensorSpec, ...] = ()
+    output_names: tuple[str, ...] = ()
+    workdir: Path
+    max_batch: int = 32
+
+
+class Source(Protocol):
+    """An opened model.
+
+    Attributes:
+        kind: Kind of source, e.g. ``torch``.
+        name: Default name of bundles made from it.
+        file: File name (no path) recorded in manifests.
+        sha256: Hash of the bytes that define it.
+        precision: Precision it is stored in; int8 means it is already quantized.
+        inputs: Inputs as callers give them.
+        outputs: Outputs as callers get them, meanings not yet decided.
+        forms: What converters can get from it: ``onnx`` (see `OnnxForm`), ``torch`` (see `TorchForm`).
+        versions: Tools that took part, by distribution name.
+    """
+
+    kind: str
+    name: str
+    file: str
+    sha256: str
+    precision: Precision
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    forms: tuple[str, ...]
+    versions: dict[str, str]
+
+    def run(self, feeds: Feeds) -> dict[str, Array]:
+        """Run the model as it is and return its outputs by name: the reference for parity.
+
+        Raises:
+            SourceError: the model failed on these inputs.
+        """
+
+    def count(self) -> MacCount:
+        """Count multiply-accumulates and weights for one sample."""
+
+
+class MacCount(Value):
+    """Multiply-accumulates of one sample (None with a reason) and number of weights."""
+
+    macs: int | None
+    reason: str = ""
+    parameters: int
+
+
+class OnnxForm(Protocol):
+    """A source that can be had as a float (or already quantized) ONNX file."""
+
+    def onnx_path(self) -> Path:
+        """Return the path of an ONNX file whose input and output names are the source's."""
+
+
+class TorchForm(Protocol):
+    """A source that can be had as a torch module in evaluation mode."""
+
+    def torch_module(self) -> Any:
+        """Return an ``nn.Module`` that takes the inputs in order and returns a tuple of outputs."""
+
+
+class SourceOpener(Protocol):
+    """A plugin of group ``ipj_edge.sources``: recognises and opens one kind of source."""
+
+    name: str
+
+    def accepts(self, location: str) -> bool:
+        """Say whether this location is of this kind, by its form alone (nothing is opened)."""
+
+    def open(self, request: SourceRequest) -> Source:
+        """Open a source.
+
+        Raises:
+            SourceError: missing, corrupt, or not what it says.
+        """
+
+
+class ConversionTask(Value):
+    """One conversion a plugin is asked for.
+
+    Attributes:
+        source: The opened source.
+        target: Name of the target.
+        precision: Precision wanted.
+        calibration: Arrays by input name, first axis = samples; None for a float conversion.
+        into: Empty folder to write the engine's files to.
+        isa: Instruction set the device is known to have, e.g. ``vnni`` or ``avx2``; empty = assume VNNI.
+    """
+
+    source: Any
+    target: str
+    precision: Precision
+    calibration: dict[str, Any] | None
+    into: Path
+    isa: str = ""
+
+
+class StageFiles(Value):
+    """What a converter made.
+
+    Attributes:
+        file: Main file, relative to the folder it was asked to write to. Every file there belongs to it.
+        takes: Inputs of the file, named as the source's inputs.
+        adds: Outputs of the file, named as the source's outputs.
+        static_batch: The only batch size the file takes; None when its batch axis is dynamic.
+        operators: What was read back from the file.
+        versions: Tools that took part, by distribution name.
+        isa: Instruction set the quantization assumes; empty for none.
+        opset: ONNX opset of the file; None where it does not apply.
+        unreproducible: Files that may differ when the same conversion is done again.
+        notes: What a reader of the manifest has to know.
+    """
+
+    file: str
+    takes: tuple[Port, ...]
+    adds: tuple[Port, ...]
+    static_batch: int | None
+    operators: OperatorCount
+    versions: dict[str, str]
+    isa: str = ""
+    opset: int | None = None
+    unreproducible: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class Converter(Protocol):
+    """A plugin of group ``ipj_edge.converters``: turns one form of source into one target's files.
+
+    Attributes:
+        name: Name of the plugin.
+        form: The form of source it takes, see `Source.forms`.
+        targets: Targets it makes files for.
+        precisions: Precisions it can make.
+    """
+
+    name: str
+    form: str
+    targets: tuple[str, ...]
+    precisions: tuple[Precision, ...]
+
+    def convert(self, task: ConversionTask) -> StageFiles:
+        """Convert, write into ``task.into`` and read back what was written.
+
+        Raises:
+            UnsupportedError: the target cannot express an operator; names it.
+            ConversionError: the conversion failed for another reason.
+        """
+
+
+class Session(Protocol):
+    """A loaded stage on a target. One caller at a time.
+
+    Attributes:
+        stage: The stage as its manifest describes it.
+        effective: How it really runs.
+    """
+
+    stage: StageSpec
+    effective: EffectiveSettings
+
+    def run(self, feeds: Feeds) -> dict[str, Array]:
+        """Run one inference on engine tensors (dtype and shape as in ``stage.takes``), by pool name.
+
+        The arrays returned may be views of engine memory, valid until the next call.
+        """
+
+    def clone(self) -> Session:
+        """Return a session that may run beside this one and shares its weights where the engine can."""
+
+    def close(self) -> None:
+        """Release the engine's memory. Calling twice is allowed."""
+
+
+class Target(Protocol):
+    """A plugin of group ``ipj_edge.targets``: an engine on hardware.
+
+    Attributes:
+        name: Name of the target.
+        engine: Distribution that brings the engine.
+        precisions: Precisions it runs.
+        boundaries: Energy boundaries that see its work, best first.
+        runs_on_host: False when bundles cannot be run where they are converted.
+    """
+
+    name: str
+    engine: str
+    precisions: tuple[Precision, ...]
+    boundaries: tuple[Boundary, ...]
+
+    def availability(self) -> Availability:
+        """Say whether the engine works here, without loading a model."""
+
+    def open(self, bundle: Bundle, settings: Settings) -> tuple[Session, ...]:
+        """Load every stage of a bundle.
+
+        Raises:
+            MissingDependencyError: the engine is not installed.
+            TargetUnavailableError: a setting cannot be had as requested and no fall-back is allowed.
+            BundleError: the engine refuses the file.
+        """
+
+
+@runtime_checkable
+class EnergyCounter(Protocol):
+    """A cumulative energy counter.
+
+    Attributes:
+        facts: What is known about its figures.
+        rails: What it measures.
+    """
+
+    facts: ProbeFacts
+    rails: tuple[Rail, ...]
+
+    def read(self) -> tuple[float, dict[str, float]]:
+        """Return (monotonic seconds, joules of every rail since the counter was opened, wraps undone).
+
+        Raises:
+            ProbeReadError: a rail cannot be read, or moved in a way that no wrap explains. Never 0 for unknown.
+        """
+
+    def close(self) -> None:
+        """Release the sensor. Calling twice is allowed."""
+
+
+@runtime_checkable
+class PowerSampler(Protocol):
+    """A sensor that gives power.
+
+    Attributes:
+        facts: What is known about its figures.
+        rails: What it measures.
+    """
+
+    facts: ProbeFacts
+    rails: tuple[Rail, ...]
+
+    def start(self) -> None:
+        """Begin to sample."""
+
+    def drain(self) -> dict[str, tuple[Array, Array]]:
+        """Return and forget the samples so far: per rail (monotonic seconds, watts), both float64 of shape (n,).
+
+        Raises:
+            ProbeReadError: the sensor failed.
+            SampleLossError: samples were lost.
+        """
+
+    def stop(self) -> None:
+        """End sampling and release the sensor. Calling twice is allowed."""
+
+
+class PowerProbe(Protocol):
+    """A plugin of group ``ipj_edge.power_probes``: finds and opens one kind of sensor."""
+
+    name: str
+
+    def availability(self, options: ProbeOptions) -> Availability:
+        """Say whether the sensor can be read here and now; a refusal names its remedy."""
+
+    def open(self, options: ProbeOptions) -> EnergyCounter | PowerSampler:
+        """Open the sensor.
+
+        Raises:
+            ProbeUnavailableError: no such sensor, no permission, or nothing to read; says what to do.
+        """

@@ -1,0 +1,1 @@
+"""For plugin authors: fakes that speak the real formats, and contract checks."""

@@ -1,0 +1,274 @@
+"""Frozen values that travel between the layers. They hold facts and no behaviour beyond reading them.
+
+Quantities carry their unit in the name and are SI base units (``_s``, ``_j``, ``_w``, ``_bytes``).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Precision = Literal["fp32", "fp16", "bf16", "int8"]
+Provenance = Literal["measured", "vendor-modelled", "modelled", "mixed"]
+Boundary = Literal["package", "dram", "gpu", "module", "rails", "board", "wall", "battery", "process"]
+Meaning = Literal["logits", "probabilities", "other"]
+
+
+class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
+    """Base of all values: frozen, keyword-only, serialised by msgspec."""
+
+
+class Quantization(Value):
+    """Affine quantization of a whole tensor: real = scale · (stored − zero_point)."""
+
+    scale: float
+    zero_point: int
+
+
+class TensorSpec(Value):
+    """An input or output as the caller of a model sees it: the source's layout and real values.
+
+    Attributes:
+        name: Name the caller uses.
+        shape: Sizes; a dynamic size is its name, e.g. ``("batch", 3, 32, 32)``.
+        dtype: numpy name of the dtype, e.g. ``float32``.
+        batch_axis: Axis of the samples, or None for a tensor that has none (a scalar, a setting).
+        layout: Axis letters such as ``NCHW`` where known.
+        value_range: Smallest and largest value expected, inclusive.
+        meaning: What an output holds; None for an input.
+    """
+
+    name: str
+    shape: tuple[int | str, ...]
+    dtype: str
+    batch_axis: int | None = 0
+    layout: str | None = None
+    value_range: tuple[float, float] | None = None
+    meaning: Meaning | None = None
+
+
+class Port(Value):
+    """A tensor that a stage takes from, or adds to, the pool of live tensors.
+
+    Attributes:
+        name: Name in the pool; a model's inputs and outputs keep their own names.
+        engine_name: Name inside the engine's file.
+        shape: Sizes inside the engine's file; a dynamic size is its name.
+        dtype: numpy dtype of the engine's tensor.
+        quantization: Set when the engine's tensor is an affine integer tensor of real values.
+    """
+
+    name: str
+    engine_name: str
+    shape: tuple[int | str, ...]
+    dtype: str
+    quantization: Quantization | None = None
+
+
+class Preprocessing(Value):
+    """How an RGB image becomes a model's input: resize, crop, scale, normalise, order the channels.
+
+    real = (pixel · scale − mean) / std, per channel in the model's channel order.
+
+    Attributes:
+        size: Height and width in pixels after resizing.
+        resize: ``exact`` stretches to size; ``cover`` keeps the aspect ratio and crops the centre.
+        channels: ``RGB``, ``BGR`` or ``L`` (one grey channel, ITU-R 601 luma).
+        layout: ``NCHW`` or ``NHWC``.
+        scale: Factor on 0..255 pixels.
+        mean: One value a channel, subtracted after scaling.
+        std: One value a channel, divided by last.
+    """
+
+    size: tuple[int, int]
+    channels: Literal["RGB", "BGR", "L"] = "RGB"
+    layout: Literal["NCHW", "NHWC"] = "NCHW"
+    resize: Literal["exact", "cover"] = "exact"
+    scale: float = 1.0
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
+
+
+class Settings(Value):
+    """How the caller wants a model to run.
+
+    Attributes:
+        threads: Inference threads; None means min(affinity, cgroup quota).
+        spinning: Whether idle threads of the engine may spin; costs CPU time between inferences.
+        allow_fallback: Accept effective settings that differ from these instead of raising.
+    """
+
+    threads: int | None = None
+    spinning: bool = False
+    allow_fallback: bool = False
+
+
+class EffectiveSettings(Value):
+    """How a session really runs, read back from the engine where it can be asked.
+
+    Attributes:
+        engine: Engine name.
+        engine_version: Version string of the engine.
+        threads: Threads the engine was given, or reports.
+        execution_precision: Precision the engine computes in, e.g. ``f32``, ``bf16``, ``int8``.
+        providers: Execution providers or delegates in use, in order.
+        spinning: Whether idle threads spin; None where the engine has no such setting.
+        affinity: Logical CPUs this process may use.
+        cpu_quota: CPUs granted by the cgroup; None without a quota.
+        read_back: Names of the fields above that the engine itself confirmed.
+    """
+
+    engine: str
+    engine_version: str
+    threads: int
+    execution_precision: str
+    providers: tuple[str, ...] = ()
+    spinning: bool | None = None
+    affinity: int
+    cpu_quota: float | None = None
+    read_back: tuple[str, ...] = ()
+
+
+class Availability(Value):
+    """Whether a plugin works here.
+
+    Attributes:
+        available: True when it can be used now.
+        reason: Why it cannot, or what it found.
+        fix: A command or step that would make it available; empty when there is none.
+        version: Version of the engine or driver found.
+    """
+
+    available: bool
+    reason: str = ""
+    fix: str = ""
+    version: str = ""
+
+
+class Interval(Value):
+    """A value with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+class ProbeFacts(Value):
+    """What is known about a power probe's figures before any is taken.
+
+    Attributes:
+        name: Name of the probe.
+        boundary: What the joules cover.
+        provenance: How they come about.
+        update_interval_s: Seconds between two updates of the sensor.
+        quantum_j: Smallest step of the energy figure, in joules; 0 where the sensor gives power.
+        accuracy: Relative gain error, systematic (0.02 is ±2 %); None where the vendor states none.
+        note: What a reader of the figure has to know, e.g. averaging or duty cycle.
+    """
+
+    name: str
+    boundary: Boundary
+    provenance: Provenance
+    update_interval_s: float
+    quantum_j: float = 0.0
+    accuracy: float | None = None
+    note: str = ""
+
+
+class Rail(Value):
+    """One thing a probe measures.
+
+    Attributes:
+        name: Name of the rail, e.g. ``package-0``.
+        boundary: What it covers.
+        counted: False for a part of another rail ("of which"), which is shown and never added.
+    """
+
+    name: str
+    boundary: Boundary
+    counted: bool = True
+
+
+class ProbeOptions(Value):
+    """What a user may tell a power probe. A probe ignores what does not concern it.
+
+    Attributes:
+        sysfs_root: Where sysfs is mounted.
+        port: Serial port of a meter, or a path the probe reads.
+        voltage_v: Supply voltage, for meters that stream current only.
+        select: A chip, channel or rail to use where there are several.
+        core_power_w: Watts of a busy core, for the CPU-time model.
+        idle_power_w: Watts of the idle machine, for the CPU-time model.
+    """
+
+    sysfs_root: str = "/sys"
+    port: str | None = None
+    voltage_v: float | None = None
+    select: str | None = None
+    core_power_w: float | None = None
+    idle_power_w: float | None = None
+
+
+class Reading(Value):
+    """Energy of one window: joules, or the reason why there are none. Never 0 for "unknown".
+
+    Attributes:
+        joules: Joules over the window; None when there is no figure to defend.
+        reason: Why joules is None; empty otherwise.
+        seconds: Length of the window in seconds (monotonic clock).
+        low: Lower end of the interval, in joules.
+        high: Upper end of the interval, in joules.
+        rails: Joules of each rail, the parts ("of which") included.
+        coverage: Share of the window that samples cover; 1 for a counter.
+    """
+
+    joules: float | None
+    reason: str = ""
+    seconds: float
+    provenance: Provenance
+    boundary: Boundary
+    probe: str
+    update_interval_s: float
+    quantum_j: float = 0.0
+    accuracy: float | None = None
+    low: float | None = None
+    high: float | None = None
+    rails: dict[str, float] = {}
+    coverage: float = 1.0
+    note: str = ""
+
+
+class NetEnergy(Value):
+    """Energy per inference above idle, in joules; value is None with a reason when it cannot be told."""
+
+    value: float | None
+    reason: str = ""
+    low: float | None = None
+    high: float | None = None
+    idle_w: float | None = None
+
+
+class EnergyPerInference(Value):
+    """Joules per inference over independent windows: gross first, net of idle second.
+
+    Attributes:
+        value: Mean joules per inference, or None with a reason.
+        low: Lower end of the 95 % interval.
+        high: Upper end of the 95 % interval.
+        windows: Number of windows behind the figure.
+        inferences: Inferences finished inside those windows.
+    """
+
+    value: float | None
+    reason: str = ""
+    low: float | None = None
+    high: float | None = None
+    net: NetEnergy | None = None
+    provenance: Provenance
+    boundary: Boundary
+    probe: str
+    windows: int
+    inferences: int
+    accuracy: float | None = None
+    note: str = ""

@@ -1,0 +1,1 @@
+"""The power probes that come with ipj-edge, one file each."""

@@ -1,0 +1,1 @@
+"""The targets that come with ipj-edge, one file each."""
