@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ipj_edge.values import Port, Precision, Preprocessing, TensorSpec, Value
+import msgspec
+
+from ipj_edge.values import Port, Precision, Preprocessing, TensorSpec
 
 SCHEMA_VERSION = 1
 MANIFEST_NAME = "manifest.json"
@@ -15,7 +17,7 @@ GOLDEN_NAME = "golden.npz"
 SUFFIX = ".ipj"
 
 
-class SourceRecord(Value):
+class SourceRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Where a bundle came from: file name (never a path), kind of source and sha256 of its bytes."""
 
     file: str
@@ -23,7 +25,7 @@ class SourceRecord(Value):
     sha256: str
 
 
-class FileRecord(Value):
+class FileRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One file of a bundle.
 
     Attributes:
@@ -39,7 +41,7 @@ class FileRecord(Value):
     reproducible: bool = True
 
 
-class OperatorCount(Value):
+class OperatorCount(msgspec.Struct, frozen=True, kw_only=True):
     """What was read back from the converted file.
 
     Attributes:
@@ -51,7 +53,7 @@ class OperatorCount(Value):
     float_operators: tuple[str, ...] = ()
 
 
-class StageSpec(Value):
+class StageSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One stage: a program of the engine. A plain model has exactly one.
 
     Attributes:
@@ -81,7 +83,7 @@ class StageSpec(Value):
     operators: OperatorCount
 
 
-class BatchSpec(Value):
+class BatchSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Batch sizes a bundle takes.
 
     Attributes:
@@ -95,14 +97,14 @@ class BatchSpec(Value):
     max: int
 
 
-class InputRange(Value):
+class InputRange(msgspec.Struct, frozen=True, kw_only=True):
     """Smallest and largest value of an input over the calibration set."""
 
     low: float
     high: float
 
 
-class CalibrationRecord(Value):
+class CalibrationRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The data a static quantization was calibrated on: hash, samples, range of every input."""
 
     sha256: str
@@ -110,7 +112,7 @@ class CalibrationRecord(Value):
     inputs: dict[str, InputRange]
 
 
-class OutputParity(Value):
+class OutputParity(msgspec.Struct, frozen=True, kw_only=True):
     """Figures of one output on one set of inputs, source against bundle.
 
     Attributes:
@@ -131,7 +133,7 @@ class OutputParity(Value):
     top1_agreement: float | None = None
 
 
-class ParityRecord(Value):
+class ParityRecord(msgspec.Struct, frozen=True, kw_only=True):
     """How the bundle was proven.
 
     Attributes:
@@ -149,7 +151,7 @@ class ParityRecord(Value):
     outputs: tuple[OutputParity, ...]
 
 
-class Requirements(Value):
+class Requirements(msgspec.Struct, frozen=True, kw_only=True):
     """What the device must have.
 
     Attributes:
@@ -165,7 +167,7 @@ class Requirements(Value):
     opset: int | None = None
 
 
-class Manifest(Value):
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a device has to know about a bundle.
 
     Attributes:
@@ -198,7 +200,7 @@ class Manifest(Value):
     notes: tuple[str, ...] = ()
 
 
-class Bundle(Value):
+class Bundle(msgspec.Struct, frozen=True, kw_only=True):
     """An opened bundle: its folder and its manifest."""
 
     path: Path

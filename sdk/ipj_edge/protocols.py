@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+import msgspec
 from numpy.typing import NDArray
 
 from ipj_edge.manifest import Bundle, OperatorCount, StageSpec
@@ -20,14 +21,13 @@ from ipj_edge.values import (
     Rail,
     Settings,
     TensorSpec,
-    Value,
 )
 
 Array = NDArray[Any]
 Feeds = Mapping[str, Array]
 
 
-class SourceRequest(Value):
+class SourceRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What the user said about a source.
 
     Attributes:
@@ -83,7 +83,7 @@ class Source(Protocol):
         """Count multiply-accumulates and weights for one sample."""
 
 
-class MacCount(Value):
+class MacCount(msgspec.Struct, frozen=True, kw_only=True):
     """Multiply-accumulates of one sample (None with a reason) and number of weights."""
 
     macs: int | None
@@ -121,7 +121,7 @@ class SourceOpener(Protocol):
         """
 
 
-class ConversionTask(Value):
+class ConversionTask(msgspec.Struct, frozen=True, kw_only=True):
     """One conversion a plugin is asked for.
 
     Attributes:
@@ -141,7 +141,7 @@ class ConversionTask(Value):
     isa: str = ""
 
 
-class StageFiles(Value):
+class StageFiles(msgspec.Struct, frozen=True, kw_only=True):
     """What a converter made.
 
     Attributes:

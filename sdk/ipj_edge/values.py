@@ -15,18 +15,14 @@ Boundary = Literal["package", "dram", "gpu", "module", "rails", "board", "wall",
 Meaning = Literal["logits", "probabilities", "other"]
 
 
-class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
-    """Base of all values: frozen, keyword-only, serialised by msgspec."""
-
-
-class Quantization(Value):
+class Quantization(msgspec.Struct, frozen=True, kw_only=True):
     """Affine quantization of a whole tensor: real = scale · (stored − zero_point)."""
 
     scale: float
     zero_point: int
 
 
-class TensorSpec(Value):
+class TensorSpec(msgspec.Struct, frozen=True, kw_only=True):
     """An input or output as the caller of a model sees it: the source's layout and real values.
 
     Attributes:
@@ -48,7 +44,7 @@ class TensorSpec(Value):
     meaning: Meaning | None = None
 
 
-class Port(Value):
+class Port(msgspec.Struct, frozen=True, kw_only=True):
     """A tensor that a stage takes from, or adds to, the pool of live tensors.
 
     Attributes:
@@ -66,7 +62,7 @@ class Port(Value):
     quantization: Quantization | None = None
 
 
-class Preprocessing(Value):
+class Preprocessing(msgspec.Struct, frozen=True, kw_only=True):
     """How an RGB image becomes a model's input: resize, crop, scale, normalise, order the channels.
 
     real = (pixel · scale − mean) / std, per channel in the model's channel order.
@@ -90,7 +86,7 @@ class Preprocessing(Value):
     std: tuple[float, ...] = (1.0,)
 
 
-class Settings(Value):
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How the caller wants a model to run.
 
     Attributes:
@@ -104,7 +100,7 @@ class Settings(Value):
     allow_fallback: bool = False
 
 
-class EffectiveSettings(Value):
+class EffectiveSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How a session really runs, read back from the engine where it can be asked.
 
     Attributes:
@@ -130,7 +126,7 @@ class EffectiveSettings(Value):
     read_back: tuple[str, ...] = ()
 
 
-class Availability(Value):
+class Availability(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a plugin works here.
 
     Attributes:
@@ -146,7 +142,7 @@ class Availability(Value):
     version: str = ""
 
 
-class Interval(Value):
+class Interval(msgspec.Struct, frozen=True, kw_only=True):
     """A value with its 95 % interval."""
 
     value: float
@@ -154,7 +150,7 @@ class Interval(Value):
     high: float
 
 
-class ProbeFacts(Value):
+class ProbeFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What is known about a power probe's figures before any is taken.
 
     Attributes:
@@ -176,7 +172,7 @@ class ProbeFacts(Value):
     note: str = ""
 
 
-class Rail(Value):
+class Rail(msgspec.Struct, frozen=True, kw_only=True):
     """One thing a probe measures.
 
     Attributes:
@@ -190,7 +186,7 @@ class Rail(Value):
     counted: bool = True
 
 
-class ProbeOptions(Value):
+class ProbeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What a user may tell a power probe. A probe ignores what does not concern it.
 
     Attributes:
@@ -210,7 +206,7 @@ class ProbeOptions(Value):
     idle_power_w: float | None = None
 
 
-class Reading(Value):
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
     """Energy of one window: joules, or the reason why there are none. Never 0 for "unknown".
 
     Attributes:
@@ -239,7 +235,7 @@ class Reading(Value):
     note: str = ""
 
 
-class NetEnergy(Value):
+class NetEnergy(msgspec.Struct, frozen=True, kw_only=True):
     """Energy per inference above idle, in joules; value is None with a reason when it cannot be told."""
 
     value: float | None
@@ -249,7 +245,7 @@ class NetEnergy(Value):
     idle_w: float | None = None
 
 
-class EnergyPerInference(Value):
+class EnergyPerInference(msgspec.Struct, frozen=True, kw_only=True):
     """Joules per inference over independent windows: gross first, net of idle second.
 
     Attributes:
