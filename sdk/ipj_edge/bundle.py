@@ -40,9 +40,7 @@ def record_files(folder: Path, *, unreproducible: Iterable[str] = ()) -> tuple[F
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST_NAME)
     names = [(path, path.relative_to(folder).as_posix()) for path in paths]
     return tuple(
-        FileRecord(
-            path=name, size_bytes=path.stat().st_size, sha256=sha256_file(path), reproducible=name not in exempt
-        )
+        FileRecord(path=name, size_bytes=path.stat().st_size, sha256=sha256_file(path), reproducible=name not in exempt)
         for path, name in names
     )
 
@@ -119,6 +117,4 @@ def _check_file(folder: Path, record: FileRecord) -> None:
     except OSError as error:
         raise BundleError(f"{file} is missing or unreadable ({error.strerror}); copy the bundle again") from error
     if damaged:
-        raise BundleError(
-            f"{file} is damaged: its bytes are not those the manifest records; copy the bundle again"
-        )
+        raise BundleError(f"{file} is damaged: its bytes are not those the manifest records; copy the bundle again")

@@ -40,9 +40,7 @@ class Samples(msgspec.Struct, frozen=True, kw_only=True):
     def rows(self, specs: Sequence[TensorSpec], start: int, stop: int) -> dict[str, Array]:
         """Return samples start..stop as one batch."""
         return {
-            spec.name: self.arrays[spec.name][start:stop]
-            if spec.batch_axis is not None
-            else self.arrays[spec.name]
+            spec.name: self.arrays[spec.name][start:stop] if spec.batch_axis is not None else self.arrays[spec.name]
             for spec in specs
         }
 
@@ -60,17 +58,7 @@ def load_samples(
     Raises:
         DataError: missing, unreadable, or not fitting the inputs; says what was expected.
     """
-    path = Path(location)
-    if path.is_dir():
-        arrays, labels = _read_folder(path, specs, preprocessing or {})
-    elif path.suffix == ".npz":
-        arrays, labels = _read_npz(path)
-    elif ":" in location:
-        arrays, labels = _read_callable(location)
-    else:
-        raise DataError(
-            f"cannot read data from '{location}': expected an .npz file, a folder of images or module:callable"
-        )
+    arrays, labels = _read(location, specs, preprocessing or {})
     return fit(arrays, labels, specs, location)
 
 
@@ -127,6 +115,19 @@ def shape_text(spec: TensorSpec) -> str:
     """Write a shape with the batch axis as ``N``: ``(N, 3, 32, 32)``."""
     sizes = ["N" if axis == spec.batch_axis else str(size) for axis, size in enumerate(spec.shape)]
     return f"({', '.join(sizes)})"
+
+
+def _read(
+    location: str, specs: Sequence[TensorSpec], preprocessing: Mapping[str, Preprocessing]
+) -> tuple[dict[str, Array], Array | None]:
+    path = Path(location)
+    if path.is_dir():
+        return _read_folder(path, specs, preprocessing)
+    if path.suffix == ".npz":
+        return _read_npz(path)
+    if ":" in location:
+        return _read_callable(location)
+    raise DataError(f"cannot read data from '{location}': expected an .npz file, a folder of images or module:callable")
 
 
 def _read_npz(path: Path) -> tuple[dict[str, Array], Array | None]:

@@ -17,9 +17,7 @@ def top1_correct(scores: Array, labels: Array) -> int:
         DataError: shapes do not fit, or a label is no class of the model.
     """
     if scores.ndim != 2 or labels.shape != (scores.shape[0],):
-        raise DataError(
-            f"top-1 needs scores of shape (n, classes) and n labels; got {scores.shape} and {labels.shape}"
-        )
+        raise DataError(f"top-1 needs scores of shape (n, classes) and n labels; got {scores.shape} and {labels.shape}")
     if labels.size and (labels.min() < 0 or labels.max() >= scores.shape[1]):
         raise DataError(
             f"labels run from {labels.min()} to {labels.max()}, the model has classes 0 to {scores.shape[1] - 1}"

@@ -117,9 +117,7 @@ class Model:
         """
         start = perf_counter()
         if not self._busy.acquire(blocking=False):
-            raise InputError(
-                "this model is already running in another thread: give each thread its own model.clone()"
-            )
+            raise InputError("this model is already running in another thread: give each thread its own model.clone()")
         try:
             feeds, rows = self._accept(inputs)
             if rows == self._at_once or (self.manifest.batch.static is None and rows <= self._at_once):
@@ -139,9 +137,7 @@ class Model:
         spec = self.manifest.inputs[0]
         rule = self.manifest.preprocessing.get(spec.name)
         if rule is None or len(self.manifest.inputs) != 1:
-            raise InputError(
-                "this bundle does not say how an image becomes its input: convert it with --preprocess"
-            )
+            raise InputError("this bundle does not say how an image becomes its input: convert it with --preprocess")
         return self.run(apply(rgb, rule, spec.dtype))
 
     def clone(self) -> Model:
@@ -236,9 +232,7 @@ class _InputAdapter:
         if self.batched and array.ndim == self._ndim - 1:
             array = array[None]
         if (array.shape[1:] if self.batched else array.shape) != self._tail and not self._fits(array):
-            raise InputError(
-                f"'{self.name}': expected shape {shape_text(self._spec)}, got {value.shape if array is not value else array.shape}"
-            )
+            raise InputError(f"'{self.name}': expected shape {shape_text(self._spec)}, got {np.shape(value)}")
         if not array.flags.c_contiguous:
             array = np.ascontiguousarray(array)
         return array if self._quantize is None else self._quantize(array)

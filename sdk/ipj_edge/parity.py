@@ -99,9 +99,7 @@ def _compare_output(
         judge_int8 = precision == "int8"
         failures += _judge_size(where, figures, limit)
         failures += (
-            _judge_int8(where, spec, figures, slices, limit)
-            if judge_int8
-            else _judge_slices(where, slices, limit)
+            _judge_int8(where, spec, figures, slices, limit) if judge_int8 else _judge_slices(where, slices, limit)
         )
     return Comparison(figures=figures, failures=tuple(failures))
 
@@ -120,24 +118,19 @@ def _judge_slices(where: str, slices: dict[str, Any], limit: float) -> list[str]
         return []
     worst = int(bad[slices["l2"][bad].argmax()])
     return [
-        f"{where}: slice {worst} of the last axis has relative L2 {slices['l2'][worst]:.3g}, at most {SLICE_FACTOR * limit:g}"
+        f"{where}: slice {worst} of the last axis has relative L2 {slices['l2'][worst]:.3g}, "
+        f"at most {SLICE_FACTOR * limit:g}"
     ]
 
 
-def _judge_int8(
-    where: str, spec: TensorSpec, figures: OutputParity, slices: dict[str, Any], limit: float
-) -> list[str]:
+def _judge_int8(where: str, spec: TensorSpec, figures: OutputParity, slices: dict[str, Any], limit: float) -> list[str]:
     failures = []
     if figures.cosine < INT8_COSINE and limit <= RELATIVE_L2["int8"]:
         failures.append(f"{where}: cosine {figures.cosine:.5f}, at least {INT8_COSINE} is needed")
     if figures.top1_agreement is not None and figures.inputs != "random" and figures.top1_agreement < INT8_TOP1:
-        failures.append(
-            f"{where}: top-1 agrees on {figures.top1_agreement:.1%}, at least {INT8_TOP1:.0%} is needed"
-        )
+        failures.append(f"{where}: top-1 agrees on {figures.top1_agreement:.1%}, at least {INT8_TOP1:.0%} is needed")
     if slices:
-        thin = np.flatnonzero(
-            _has_spread(spec, slices) & (slices["got_spread"] < INT8_SPREAD * slices["want_spread"])
-        )
+        thin = np.flatnonzero(_has_spread(spec, slices) & (slices["got_spread"] < INT8_SPREAD * slices["want_spread"]))
         if thin.size:
             failures.append(
                 f"{where}: slice {int(thin[0])} of the last axis keeps "

@@ -44,7 +44,7 @@ def apply(rgb: Array, rule: Preprocessing, dtype: str) -> Array:
     if rgb.ndim != 3 or rgb.shape[2] != 3 or rgb.dtype != np.uint8:
         raise InputError(f"expected an RGB image, uint8 of shape (height, width, 3); got {rgb.dtype} {rgb.shape}")
     values = _channels(_resize(rgb, rule), rule.channels)
-    values = (values * np.float32(rule.scale) - np.float32(rule.mean)) / np.float32(rule.std)
+    values = (values * np.float32(rule.scale) - np.asarray(rule.mean, np.float32)) / np.asarray(rule.std, np.float32)
     if rule.layout == "NCHW":
         values = values.transpose(2, 0, 1)
     kind = np.dtype(dtype)
@@ -63,9 +63,7 @@ def _resize(rgb: Array, rule: Preprocessing) -> Array:
     image = Image.fromarray(rgb)
     if rule.resize == "cover":
         factor = max(height / image.height, width / image.width)
-        scaled = image.resize(
-            (round(image.width * factor), round(image.height * factor)), Image.Resampling.BILINEAR
-        )
+        scaled = image.resize((round(image.width * factor), round(image.height * factor)), Image.Resampling.BILINEAR)
         left, top = (scaled.width - width) // 2, (scaled.height - height) // 2
         return np.asarray(scaled.crop((left, top, left + width, top + height)))
     return np.asarray(image.resize((width, height), Image.Resampling.BILINEAR))
@@ -73,6 +71,6 @@ def _resize(rgb: Array, rule: Preprocessing) -> Array:
 
 def _channels(rgb: Array, channels: str) -> Array:
     if channels == "L":
-        return (rgb.astype(np.float32) @ np.float32(_LUMA))[..., None]
+        return (rgb.astype(np.float32) @ np.asarray(_LUMA, np.float32))[..., None]
     ordered = rgb[..., ::-1] if channels == "BGR" else rgb
     return ordered.astype(np.float32)

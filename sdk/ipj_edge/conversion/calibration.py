@@ -26,9 +26,7 @@ def check_calibration(samples: Samples, specs: Sequence[TensorSpec], where: str)
             raise DataError(
                 f"{where}: '{spec.name}' is {array.flat[0]} everywhere; calibrate on real inputs of the model"
             )
-        if spec.value_range is not None and (
-            array.min() < spec.value_range[0] or array.max() > spec.value_range[1]
-        ):
+        if spec.value_range is not None and (array.min() < spec.value_range[0] or array.max() > spec.value_range[1]):
             raise DataError(
                 f"{where}: '{spec.name}' runs from {array.min():g} to {array.max():g}, "
                 f"declared is {spec.value_range[0]:g} to {spec.value_range[1]:g}"
@@ -53,7 +51,5 @@ def range_warnings(calibration: Samples, data: Samples) -> tuple[str, ...]:
     for name, array in sorted(calibration.arrays.items()):
         span, other = float(np.ptp(array)), float(np.ptp(data.arrays[name]))
         if min(span, other) > 0 and max(span, other) / min(span, other) > 4:
-            warnings.append(
-                f"'{name}' spans {span:g} in the calibration set and {other:g} in --data: same scaling?"
-            )
+            warnings.append(f"'{name}' spans {span:g} in the calibration set and {other:g} in --data: same scaling?")
     return tuple(warnings)

@@ -13,11 +13,11 @@ import numpy as np
 
 import ipj_edge
 from ipj_edge.bundle import record_files, write_manifest
-from ipj_edge.convert.calibration import record_calibration
-from ipj_edge.convert.plan import choose_converter
-from ipj_edge.convert.prepared import Prepared
-from ipj_edge.convert.reference import GOLDEN_SAMPLES, spread
-from ipj_edge.convert.trial import TrialResult, run_trial
+from ipj_edge.conversion.calibration import record_calibration
+from ipj_edge.conversion.plan import choose_converter
+from ipj_edge.conversion.prepared import Prepared
+from ipj_edge.conversion.reference import GOLDEN_SAMPLES, spread
+from ipj_edge.conversion.trial import TrialResult, run_trial
 from ipj_edge.data import Samples
 from ipj_edge.errors import (
     AccuracyGateError,
@@ -91,16 +91,12 @@ def build(
     return Proven(manifest=manifest, accuracy=accuracy, warnings=files.notes)
 
 
-def _convert(
-    prepared: Prepared, converter: Converter, target: str, precision: Precision, folder: Path
-) -> StageFiles:
+def _convert(prepared: Prepared, converter: Converter, target: str, precision: Precision, folder: Path) -> StageFiles:
     task = ConversionTask(
         source=prepared.source,
         target=target,
         precision=precision,
-        calibration=prepared.calibration.arrays
-        if prepared.calibration is not None and precision == "int8"
-        else None,
+        calibration=prepared.calibration.arrays if prepared.calibration is not None and precision == "int8" else None,
         into=folder,
         isa=prepared.request.isa,
     )
@@ -145,9 +141,7 @@ def _draft(
             seed=request.seed,
             outputs=(),
         ),
-        requires=Requirements(
-            engine=load_target(target).engine, engine_version="", isa=files.isa, opset=files.opset
-        ),
+        requires=Requirements(engine=load_target(target).engine, engine_version="", isa=files.isa, opset=files.opset),
         labels=request.labels,
         preprocessing=request.preprocessing,
         golden_samples=_golden(prepared).count,
@@ -211,9 +205,7 @@ def _batch_probes(prepared: Prepared, batch: BatchSpec) -> dict[str, Samples]:
     }
 
 
-def _parity(
-    prepared: Prepared, trial: TrialResult, precision: Precision, batch: BatchSpec
-) -> tuple[OutputParity, ...]:
+def _parity(prepared: Prepared, trial: TrialResult, precision: Precision, batch: BatchSpec) -> tuple[OutputParity, ...]:
     """Judge every set, the batch probes included.
 
     Raises:
@@ -225,9 +217,7 @@ def _parity(
     for size in batch.probed if batch.static is None else ():
         batched = {spec.name for spec in prepared.source.outputs if spec.batch_axis is not None}
         whole = prepared.reference.answers["random"]
-        expected[f"batch {size}"] = {
-            key: value[:size] if key in batched else value for key, value in whole.items()
-        }
+        expected[f"batch {size}"] = {key: value[:size] if key in batched else value for key, value in whole.items()}
     for name, reference in expected.items():
         # Outside the calibrated range an int8 model may differ in size; it may not be dead or NaN.
         judged = precision != "int8" or name in ("calibration", "data")

@@ -38,9 +38,7 @@ def answer(source: Source, samples: Samples, at_once: int) -> dict[str, Array]:
         SourceError: it fails, or answers NaN or infinity everywhere in an output.
     """
     step = _static_batch(source.inputs) or at_once
-    parts = [
-        source.run(samples.rows(source.inputs, start, start + step)) for start in range(0, samples.count, step)
-    ]
+    parts = [source.run(samples.rows(source.inputs, start, start + step)) for start in range(0, samples.count, step)]
     joined = {
         spec.name: np.concatenate([part[spec.name] for part in parts])
         if spec.batch_axis is not None

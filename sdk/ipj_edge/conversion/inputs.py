@@ -25,9 +25,7 @@ def random_samples(specs: Sequence[TensorSpec], count: int, seed: int, like: Sam
         ConfigError: an integer input without a range, or a dynamic size nobody gave.
     """
     random = np.random.default_rng(seed)
-    arrays = {
-        spec.name: _draw(random, spec, count, None if like is None else like.arrays[spec.name]) for spec in specs
-    }
+    arrays = {spec.name: _draw(random, spec, count, None if like is None else like.arrays[spec.name]) for spec in specs}
     return Samples(arrays=arrays, labels=None, count=count)
 
 

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import monotonic
 
-from ipj_edge.convert.build import build
-from ipj_edge.convert.calibration import check_calibration, range_warnings
-from ipj_edge.convert.inputs import random_samples
-from ipj_edge.convert.plan import check_target, choose_opener, choose_precisions
-from ipj_edge.convert.prepared import Prepared
-from ipj_edge.convert.publish import check_free, publish, workspace
-from ipj_edge.convert.reference import (
+from ipj_edge.conversion.build import build
+from ipj_edge.conversion.calibration import check_calibration, range_warnings
+from ipj_edge.conversion.inputs import random_samples
+from ipj_edge.conversion.plan import check_target, choose_opener, choose_precisions
+from ipj_edge.conversion.prepared import Prepared
+from ipj_edge.conversion.publish import check_free, publish, workspace
+from ipj_edge.conversion.reference import (
     GOLDEN_SAMPLES,
     PARITY_SAMPLES,
     Reference,
@@ -22,7 +22,7 @@ from ipj_edge.convert.reference import (
     spread,
     whole_batches,
 )
-from ipj_edge.convert.request import ConvertRequest, Outcome
+from ipj_edge.conversion.request import ConvertRequest, Outcome
 from ipj_edge.data import Samples, load_samples
 from ipj_edge.errors import ConfigError, DataError, IpjEdgeError
 from ipj_edge.manifest import SUFFIX, Bundle
@@ -106,9 +106,7 @@ def _load(location: str | None, request: ConvertRequest, source: Source) -> Samp
     return whole_batches(load_samples(location, source.inputs, request.preprocessing), source.inputs)
 
 
-def _reference(
-    request: ConvertRequest, source: Source, calibration: Samples | None, data: Samples | None
-) -> Reference:
+def _reference(request: ConvertRequest, source: Source, calibration: Samples | None, data: Samples | None) -> Reference:
     real = calibration if calibration is not None else data
     count = max(request.max_batch, 2 * GOLDEN_SAMPLES)
     drawn = random_samples(source.inputs, count, request.seed, real)
@@ -118,9 +116,7 @@ def _reference(
     if data is not None:
         sets["data"] = data
     answers = {name: answer(source, samples, request.max_batch) for name, samples in sets.items()}
-    outputs = decide_meanings(
-        source.outputs, answers["random"], request.meanings, _classes(request, data, calibration)
-    )
+    outputs = decide_meanings(source.outputs, answers["random"], request.meanings, _classes(request, data, calibration))
     return Reference(sets=sets, answers=answers, outputs=outputs)
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from ipj_edge.convert.reference import Reference
-from ipj_edge.convert.request import ConvertRequest
+from ipj_edge.conversion.reference import Reference
+from ipj_edge.conversion.request import ConvertRequest
 from ipj_edge.data import Samples
 from ipj_edge.protocols import MacCount
 

@@ -1,4 +1,4 @@
-"""The child of a trial: ``python -m ipj_edge.convert.trial_child BUNDLE QUESTION ANSWER``."""
+"""The child of a trial: ``python -m ipj_edge.conversion.trial_child BUNDLE QUESTION ANSWER``."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from ipj_edge.errors import IpjEdgeError
 from ipj_edge.model import load
+from ipj_edge.protocols import Array
 
 
 def main(bundle: Path, question: Path, answer: Path) -> int:
@@ -18,7 +19,7 @@ def main(bundle: Path, question: Path, answer: Path) -> int:
     report = answer.with_suffix(".json")
     try:
         with load(bundle) as model, np.load(question, allow_pickle=False) as file:
-            answers = {}
+            answers: dict[str, Array] = {}
             for name in dict.fromkeys(key.partition("/")[0] for key in file.files):
                 feeds = {key.partition("/")[2]: file[key] for key in file.files if key.partition("/")[0] == name}
                 answers |= {f"{name}/{key}": value for key, value in model.run(feeds).outputs.items()}
