@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
 
 from ipj_edge.errors import IpjEdgeError
 from ipj_edge.model import load
-from ipj_edge.protocols import Array
 
 
 def main(bundle: Path, question: Path, answer: Path) -> int:
@@ -19,7 +19,7 @@ def main(bundle: Path, question: Path, answer: Path) -> int:
     report = answer.with_suffix(".json")
     try:
         with load(bundle) as model, np.load(question, allow_pickle=False) as file:
-            answers: dict[str, Array] = {}
+            answers: dict[str, Any] = {}
             for name in dict.fromkeys(key.partition("/")[0] for key in file.files):
                 feeds = {key.partition("/")[2]: file[key] for key in file.files if key.partition("/")[0] == name}
                 answers |= {f"{name}/{key}": value for key, value in model.run(feeds).outputs.items()}
