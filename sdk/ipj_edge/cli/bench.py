@@ -17,9 +17,22 @@ if TYPE_CHECKING:
 @click.argument("bundles", nargs=-1, required=True, type=click.Path())
 @click.option("--data", help="Labelled data: .npz, folder of images, or module:callable. Default: the golden inputs.")
 @click.option("--probe", default="auto", show_default=True, help="Power probe, auto or none.")
-@click.option("--error", default="5%", show_default=True, metavar="PERCENT", help="Wanted error of the energy; makes windows long enough for it.")  # fmt: skip
+@click.option(
+    "--error",
+    default="5%",
+    show_default=True,
+    metavar="PERCENT",
+    help="Wanted error of the energy; makes windows long enough for it.",
+)
 @click.option("--windows", default=5, show_default=True, type=click.IntRange(1), help="Independent windows.")
-@click.option("--window", "window_s", default=1.0, show_default=True, type=click.FloatRange(0.01), help="Least seconds of a window.")  # fmt: skip
+@click.option(
+    "--window",
+    "window_s",
+    default=1.0,
+    show_default=True,
+    type=click.FloatRange(0.01),
+    help="Least seconds of a window.",
+)
 @click.option("--threads", type=click.IntRange(1), help="Inference threads. Default: min(affinity, cgroup quota).")
 @click.option("--spinning", is_flag=True, help="Let idle engine threads spin.")
 @click.option("--allow-fallback", is_flag=True, help="Accept settings that differ from the requested ones.")

@@ -15,19 +15,40 @@ if TYPE_CHECKING:
 @click.argument("source")
 @click.option("--target", "targets", multiple=True, required=True, help="Target to convert for; may be repeated.")
 @click.option(
-    "--precision", "precisions", multiple=True, type=click.Choice(["fp32", "fp16", "bf16", "int8"]),
+    "--precision",
+    "precisions",
+    multiple=True,
+    type=click.Choice(["fp32", "fp16", "bf16", "int8"]),
     help="Precision; may be repeated. Default: the source's own.",
-)  # fmt: skip
-@click.option("-o", "--into", required=True, type=click.Path(path_type=Path, file_okay=False), help="Folder for the bundles.")  # fmt: skip
+)
+@click.option(
+    "-o", "--into", required=True, type=click.Path(path_type=Path, file_okay=False), help="Folder for the bundles."
+)
 @click.option("--weights", type=click.Path(path_type=Path), help="Weights for a factory: safetensors or a state dict.")
-@click.option("--input", "inputs", multiple=True, metavar="NAME:SHAPE[:DTYPE[:LOW..HIGH]]", help="An input, e.g. image:1x3x32x32; may be repeated.")  # fmt: skip
-@click.option("--output", "outputs", multiple=True, metavar="NAME[:MEANING]", help="Name of an output, and whether it holds logits, probabilities or other.")  # fmt: skip
+@click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="NAME:SHAPE[:DTYPE[:LOW..HIGH]]",
+    help="An input, e.g. image:1x3x32x32; may be repeated.",
+)
+@click.option(
+    "--output",
+    "outputs",
+    multiple=True,
+    metavar="NAME[:MEANING]",
+    help="Name of an output, and whether it holds logits, probabilities or other.",
+)
 @click.option("--labels", type=click.Path(), help="Class names, one a line.")
 @click.option("--preprocess", type=click.Path(), help="TOML that says how an image becomes the input.")
 @click.option("--calibration", help="Real inputs for static int8: .npz, folder of images, or module:callable.")
 @click.option("--data", help="Labelled data for the accuracy gate.")
 @click.option("--max-accuracy-drop", metavar="PP", help="Largest drop of accuracy, e.g. 1pp; needs --data.")
-@click.option("--tolerance", type=click.FloatRange(min=0, min_open=True), help="Relative L2 allowed instead of the precision's own; recorded.")  # fmt: skip
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Relative L2 allowed instead of the precision's own; recorded.",
+)
 @click.option("--isa", default="", help="Instruction set the device has, e.g. avx2; default assumes VNNI for int8.")
 @click.option("--max-batch", default=32, show_default=True, type=click.IntRange(1), help="Largest batch at once.")
 @click.option("--name", default="", help="Name of the bundles. Default: the source's.")
