@@ -8,18 +8,16 @@ from pathlib import Path
 
 from ipj_edge import host
 
+_ISA = {"avx2", "avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_int8", "asimddp"}
+
 
 def describe() -> dict[str, str]:
-    """Return CPU, instruction sets that matter, CPUs usable, quota, governor, kernel and Python; what is unknown is left out."""
+    """Return CPU, instruction sets, CPUs usable, quota, governor, kernel and Python; what is unknown is left out."""
     quota = host.cpu_quota()
     facts = {
         "cpu": host.cpu_model(),
         "machine": platform.machine(),
-        "isa": " ".join(
-            sorted(
-                host.cpu_flags() & {"avx2", "avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_int8", "asimddp"}
-            )
-        ),
+        "isa": " ".join(sorted(host.cpu_flags() & _ISA)),
         "cpus": str(os.cpu_count()),
         "affinity": str(host.affinity()),
         "cpu_quota": "" if quota is None else f"{quota:g}",

@@ -48,7 +48,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
     bundle: str
     digest: str
-    data_sha256: str
+    data_sha256: str = ""
     target: str
     precision: Precision
     scenario: str
@@ -57,8 +57,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
     accuracy: Accuracy | None
     accuracy_reason: str = ""
-    load_s: float
-    first_s: float
+    load_s: float = 0.0
+    first_s: float = 0.0
     latency_s: Latency
     inferences: int
     cpu_s_per_inference: float

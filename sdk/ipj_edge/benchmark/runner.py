@@ -24,7 +24,7 @@ from ipj_edge.model import Model, open_model
 from ipj_edge.plugins import load_target
 from ipj_edge.protocols import Array
 from ipj_edge.stats import wilson_interval
-from ipj_edge.values import EnergyPerInference, ProbeOptions, Settings
+from ipj_edge.values import ProbeOptions, Settings
 
 _ROTATED = 256
 _CONTENDED = 1.2
@@ -95,8 +95,10 @@ def _bench_one(path: Path, options: BenchOptions) -> Entry:
         accuracy, reason = _accuracy(model, samples)
         warm_up(model, feeds)
         measured = _measure(bundle, model, feeds, options)
-        energy = per_inference(measured.readings, measured.inferences, measured.idle)
-        return _entry(bundle, model, measured, energy, load_s, first_s, accuracy, reason, samples)
+        entry = _entry(bundle, model, measured, accuracy)
+    return msgspec.structs.replace(
+        entry, accuracy_reason=reason, load_s=load_s, first_s=first_s, data_sha256=digest(samples)
+    )
 
 
 def _measure(bundle: Bundle, model: Model, feeds: list[dict[str, Array]], options: BenchOptions) -> Measured:
@@ -151,17 +153,8 @@ def _accuracy(model: Model, samples: Samples) -> tuple[Accuracy | None, str]:
     return Accuracy(value=interval.value, low=interval.low, high=interval.high, n=samples.count), ""
 
 
-def _entry(
-    bundle: Bundle,
-    model: Model,
-    measured: Measured,
-    energy: EnergyPerInference,
-    load_s: float,
-    first_s: float,
-    accuracy: Accuracy | None,
-    reason: str,
-    samples: Samples,
-) -> Entry:
+def _entry(bundle: Bundle, model: Model, measured: Measured, accuracy: Accuracy | None) -> Entry:
+    energy = per_inference(measured.readings, measured.inferences, measured.idle)
     manifest, latencies = bundle.manifest, measured.latencies_s
     p50, p90, p99 = np.percentile(latencies, (50, 90, 99))
     contention = measured.wall_s > _CONTENDED * measured.cpu_s
@@ -169,7 +162,6 @@ def _entry(
     return Entry(
         bundle=bundle.path.name,
         digest=manifest.digest,
-        data_sha256=digest(samples),
         target=manifest.target,
         precision=manifest.precision,
         scenario="single-stream",
@@ -177,9 +169,6 @@ def _entry(
         effective=model.effective,
         bytes=sum(record.size_bytes for record in manifest.files),
         accuracy=accuracy,
-        accuracy_reason=reason,
-        load_s=load_s,
-        first_s=first_s,
         latency_s=Latency(p50=float(p50), p90=float(p90), p99=float(p99), mean=float(latencies.mean())),
         inferences=len(latencies),
         cpu_s_per_inference=measured.cpu_s / len(latencies),

@@ -8,7 +8,6 @@ from typing import cast, get_args
 
 import msgspec
 import numpy as np
-import tomllib
 
 from ipj_edge.errors import ConfigError
 from ipj_edge.values import Meaning, Preprocessing, TensorSpec
@@ -68,6 +67,19 @@ def drop(text: str | None) -> float | None:
     return value
 
 
+def percent(text: str) -> float:
+    """Parse a percentage: ``5%`` is 0.05.
+
+    Raises:
+        ConfigError: without its unit, or not above 0.
+    """
+    match = re.fullmatch(r"([0-9.]+)%", text)
+    value = float(match.group(1)) / 100 if match else 0.0
+    if not 0 < value < 1:
+        raise ConfigError(f"'{text}': expected a percentage with its unit, e.g. 5%")
+    return value
+
+
 def labels(path: str | None) -> tuple[str, ...]:
     """Read class names, one a line.
 
@@ -93,6 +105,8 @@ def preprocessing(path: str | None, inputs: tuple[TensorSpec, ...]) -> dict[str,
     """
     if path is None:
         return {}
+    import tomllib  # Python 3.11, as all of conversion
+
     try:
         table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

@@ -118,7 +118,7 @@ def print_entries(entries: Sequence[Entry]) -> None:
 def _row(entry: Entry) -> tuple[str, ...]:
     from ipj_edge.cli import _console
 
-    accuracy = entry.accuracy
+    accuracy, energy = entry.accuracy, entry.joules_per_inference
     return (
         entry.bundle,
         entry.target,
@@ -128,8 +128,8 @@ def _row(entry: Entry) -> tuple[str, ...]:
         _console.seconds_text(entry.latency_s.p50),
         _console.seconds_text(entry.latency_s.p99),
         _console.seconds_text(entry.cpu_s_per_inference),
-        _joules(entry.joules_per_inference),
-        f"{entry.joules_per_inference.provenance}, {entry.joules_per_inference.boundary} ({entry.joules_per_inference.probe})",
+        _joules(energy),
+        f"{energy.provenance}, {energy.boundary} ({energy.probe})",
         "—" if entry.ipj is None else f"{entry.ipj.value:.4g}",
     )
 

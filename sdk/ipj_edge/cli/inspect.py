@@ -81,9 +81,8 @@ def _print_tensors(manifest: Manifest) -> None:
             f"(pixel · {rule.scale:g} − {list(rule.mean)}) / {list(rule.std)}, {rule.layout}"
         )
     if manifest.labels:
-        _console.say(
-            f"labels: {len(manifest.labels)} ({', '.join(manifest.labels[:5])}{', …' if len(manifest.labels) > 5 else ''})"
-        )
+        more = ", …" if len(manifest.labels) > 5 else ""
+        _console.say(f"labels: {len(manifest.labels)} ({', '.join(manifest.labels[:5])}{more})")
 
 
 def _tensor_row(role: str, spec: TensorSpec, port: Port | None) -> tuple[str, ...]:
@@ -111,7 +110,8 @@ def _print_stage(stage: StageSpec) -> None:
     )
     _console.say(
         f"stage '{stage.name}': {stage.file}, {stage.precision}, {macs}, {stage.parameters:,} parameters, "
-        f"{_console.bytes_text(stage.file_bytes)}; {len(operators.float_operators)} of {operators.total} operators in float{stayed}"
+        f"{_console.bytes_text(stage.file_bytes)}; "
+        f"{len(operators.float_operators)} of {operators.total} operators in float{stayed}"
     )
 
 
@@ -132,8 +132,7 @@ def _print_proof(manifest: Manifest) -> None:
     _console.table(
         ("output", "inputs", "samples", "relative L2", "cosine", "worst slice", "same top-1"), rows, right=("samples",)
     )
-    if manifest.calibration is not None:
-        spans = ", ".join(f"{name} {span.low:g} to {span.high:g}" for name, span in manifest.calibration.inputs.items())
-        _console.say(
-            f"calibrated on {manifest.calibration.samples} samples ({spans}), sha256 {manifest.calibration.sha256[:16]}…"
-        )
+    calibration = manifest.calibration
+    if calibration is not None:
+        spans = ", ".join(f"{name} {span.low:g} to {span.high:g}" for name, span in calibration.inputs.items())
+        _console.say(f"calibrated on {calibration.samples} samples ({spans}), sha256 {calibration.sha256[:16]}…")
