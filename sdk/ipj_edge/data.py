@@ -132,7 +132,7 @@ def _read(
 
 def _read_npz(path: Path) -> tuple[dict[str, Array], Array | None]:
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
     except FileNotFoundError as error:
         raise DataError(f"no such file: {path}") from error

@@ -27,7 +27,7 @@ def read_golden(folder: Path) -> tuple[dict[str, Array], dict[str, Array]]:
         BundleError: missing or unreadable.
     """
     try:
-        with np.load(folder / GOLDEN_NAME, allow_pickle=False) as file:
+        with (folder / GOLDEN_NAME).open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise BundleError(f"{folder / GOLDEN_NAME} cannot be read: {error}") from error

@@ -79,7 +79,7 @@ def sweep(destination: Path) -> None:
 
 def _abandoned(folder: Path) -> bool:
     try:
-        with (folder / _LOCK).open("w") as lock:
+        with (folder / _LOCK).open("r+") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return True
     except BlockingIOError:
