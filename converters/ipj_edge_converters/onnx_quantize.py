@@ -3,8 +3,9 @@
 The choices, and what they rest on:
 
 * QDQ, never QOperator: on x86 onnxruntime ran the QOperator form of the same weights four times slower than fp32.
-* Weights int8, symmetric, one scale a channel. Activations uint8 with a zero point: onnxruntime's x86 kernels are
-  made for them, and a tensor that is never negative (after a ReLU) keeps all 256 steps.
+* Weights int8, symmetric, one scale a channel. Activations uint8 with a zero point: on ResNet-20
+  (onnxruntime 1.32, VNNI) int8 activations, symmetric or not, left half of the convolutions in float and took
+  five times the CPU time at 0.912 accuracy, against 0.913 with uint8 (fp32: 0.915).
 * Ranges are the true smallest and largest values over the calibration samples.
 * Batch normalisation and constants are folded first: the engine never makes the tensors between them.
 """

@@ -104,14 +104,13 @@ def _with_shapes(model: Any) -> Any:
 def _read_back(path: Path, task: ConversionTask, isa: str) -> StageFiles:
     model = load_onnx(path)
     takes = tuple(_port(value) for value in model.graph.input)
-    tools = ("onnx", "onnxruntime") if task.precision == "int8" else ("onnx",)
     return StageFiles(
         file=path.name,
         takes=takes,
         adds=tuple(_port(value) for value in model.graph.output),
         static_batch=_static_batch(task.source.inputs),
-        operators=count_operators(model),
-        versions={**task.source.versions, **{name: version(name) for name in tools}},
+        operators=count_operators(path),
+        versions={**task.source.versions, **{name: version(name) for name in ("onnx", "onnxruntime")}},
         isa=isa,
         opset=opset_of(model),
     )
