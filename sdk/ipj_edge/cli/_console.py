@@ -20,6 +20,11 @@ def warn(text: str) -> None:
     click.echo(f"warning: {text}", err=True)
 
 
+def note(text: str) -> None:
+    """Print a note on stderr: worth knowing, nothing wrong."""
+    click.echo(f"note: {text}", err=True)
+
+
 def progress(text: str) -> None:
     """Print a line of progress on stderr."""
     click.echo(f"· {text}", err=True)

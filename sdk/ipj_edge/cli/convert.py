@@ -95,7 +95,7 @@ def _print(outcomes: tuple[Outcome, ...]) -> None:
 
     for outcome in outcomes:
         for warning in outcome.warnings:
-            _console.warn(f"{outcome.target} {outcome.precision}: {warning}")
+            _console.note(f"{outcome.target} {outcome.precision}: {warning}")
     done = [outcome for outcome in outcomes if outcome.bundle is not None]
     if done:
         columns = ("bundle", "size", "parity (rel. L2)", "float operators", "accuracy", "time")

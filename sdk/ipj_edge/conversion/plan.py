@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
-from ipj_edge.errors import SourceError, TargetUnavailableError, UnsupportedError
+from ipj_edge.errors import MissingDependencyError, SourceError, TargetUnavailableError, UnsupportedError
 from ipj_edge.plugins import CONVERTERS, SOURCES, load_converter, load_source_opener, load_target, names
 from ipj_edge.protocols import Converter, Source, SourceOpener, Target
 from ipj_edge.values import Precision
+
+Plugin = TypeVar("Plugin")
 
 
 def choose_opener(location: str) -> SourceOpener:
@@ -16,8 +21,7 @@ def choose_opener(location: str) -> SourceOpener:
     Raises:
         SourceError: none does; says which forms are known.
     """
-    for name in names(SOURCES):
-        opener = load_source_opener(name)
+    for opener in _installed(SOURCES, load_source_opener):
         if opener.accepts(location):
             return opener
     hint = "" if ":" in location or Path(location).exists() else " (no such file)"
@@ -49,14 +53,20 @@ def choose_converter(source: Source, target: str, precision: Precision) -> Conve
     Raises:
         UnsupportedError: there is none.
     """
-    for name in names(CONVERTERS):
-        converter = load_converter(name)
+    for converter in _installed(CONVERTERS, load_converter):
         if target in converter.targets and precision in converter.precisions and converter.form in source.forms:
             return converter
     raise UnsupportedError(
         f"no converter makes {precision} files for '{target}' from a source of kind '{source.kind}'; "
         f"installed: {', '.join(names(CONVERTERS)) or 'none'}"
     )
+
+
+def _installed(group: str, load: Callable[[str], Plugin]) -> Iterator[Plugin]:
+    """Yield the plugins of a group; one whose packages are missing cannot be the one looked for."""
+    for name in names(group):
+        with suppress(MissingDependencyError):
+            yield load(name)
 
 
 def check_target(name: str) -> Target:

@@ -165,9 +165,7 @@ def _notes(used: _Windows, bad: Sequence[tuple[int, Reading]], first: Reading, w
     """Return what a reader has to know: lost windows, outliers (kept), drift, too few windows."""
     notes = [first.note] if first.note else []
     if bad and used.joules:
-        notes.append(
-            f"{len(bad)} of {windows} windows have no figure, window {bad[0][0] + 1}: {bad[0][1].reason}"
-        )
+        notes.append(f"{len(bad)} of {windows} windows have no figure, window {bad[0][0] + 1}: {bad[0][1].reason}")
     if not used.joules or min(used.inferences) == 0:
         return notes
     if len(used.joules) == 1:

@@ -142,9 +142,7 @@ class Meter:
         return track
 
     def _pump(self, track: Track | Absent) -> threading.Thread:
-        thread = threading.Thread(
-            target=self._pump_until_closed, args=(track,), daemon=True, name="ipj-edge meter"
-        )
+        thread = threading.Thread(target=self._pump_until_closed, args=(track,), daemon=True, name="ipj-edge meter")
         thread.start()
         return thread
 
