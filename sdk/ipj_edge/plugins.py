@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
@@ -81,3 +82,22 @@ def needs(extra: str) -> Iterator[None]:
         if error.name is None or error.name.split(".")[0].startswith("ipj_edge"):
             raise
         raise MissingDependencyError(extra, error.name) from error
+
+
+@contextmanager
+def hidden(module: str) -> Iterator[None]:
+    """Make a package look not installed inside the block.
+
+    Engines that report to their vendor do so through an optional package; while it is hidden they import their
+    own stub instead. What the process had imported before is put back at the end.
+    """
+    modules = cast(dict[str, Any], sys.modules)
+    kept = modules.get(module)
+    modules[module] = None  # Python's own mark for "do not import this"
+    try:
+        yield
+    finally:
+        if kept is None:
+            del modules[module]
+        else:
+            modules[module] = kept
