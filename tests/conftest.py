@@ -73,3 +73,48 @@ def ipj_edge_cli() -> Callable[..., Ran]:
         return Ran(child.returncode, child.stdout, child.stderr)
 
     return run
+
+
+TARGETS = ("openvino-cpu", "onnxruntime-cpu", "tflite-cpu")
+PRECISIONS = ("fp32", "int8")
+
+
+@pytest.fixture(scope="session")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The digits example, trained: weights, labels, preprocessing, calibration and test data, an image."""
+    folder = tmp_path_factory.mktemp("digits")
+    subprocess.run([sys.executable, ROOT / "examples" / "digits.py", folder], check=True, capture_output=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def digits_arguments(digits: Path) -> list[str]:
+    """What ``ipj-edge convert`` needs to know of the digits example, besides target, precision and destination."""
+    return [
+        f"{ROOT / 'examples' / 'digits.py'}:build",
+        "--weights", str(digits / "digits.safetensors"),
+        "--input", "image:1x1x8x8",
+        "--output", "logits",
+        "--labels", str(digits / "digits.txt"),
+        "--preprocess", str(digits / "digits.toml"),
+        "--calibration", str(digits / "cal.npz"),
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def bundles(digits: Path, digits_arguments: list[str], ipj_edge_cli: Callable[..., Ran]) -> Path:
+    """The digits example converted for every target at fp32 and int8, by the command line, with the accuracy gate."""
+    wanted = [part for target in TARGETS for part in ("--target", target)]
+    wanted += [part for precision in PRECISIONS for part in ("--precision", precision)]
+    gate = ["--data", str(digits / "test.npz"), "--max-accuracy-drop", "1pp"]
+    ran = ipj_edge_cli(
+        "convert", *digits_arguments, *gate, *wanted, "-o", digits / "dist", "--json", digits / "convert.json"
+    )
+    assert ran.code == 0, ran
+    return digits / "dist"
+
+
+@pytest.fixture(params=[f"digits.{target}.{precision}.ipj" for target in TARGETS for precision in PRECISIONS])
+def bundle(bundles: Path, request: pytest.FixtureRequest) -> Path:
+    """Each of the six digits bundles in turn."""
+    return bundles / str(request.param)

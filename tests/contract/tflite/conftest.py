@@ -33,9 +33,7 @@ class TorchSource:
 
     kind, name, file, sha256, precision, forms = "torch", "net", "net.py", "0" * 64, "fp32", ("torch",)
 
-    def __init__(
-        self, module: torch.nn.Module, inputs: tuple[TensorSpec, ...], output_names: tuple[str, ...]
-    ) -> None:
+    def __init__(self, module: torch.nn.Module, inputs: tuple[TensorSpec, ...], output_names: tuple[str, ...]) -> None:
         self._module = module.eval()
         self.inputs = inputs
         self.versions: dict[str, str] = {}
@@ -199,8 +197,7 @@ class Converted:
         """Return ‖converted − source‖₂ / ‖source‖₂ of every output."""
         wanted, found = self.source.run(arrays), self.run(arrays)
         return {
-            name: float(np.linalg.norm(found[name] - wanted[name]) / np.linalg.norm(wanted[name]))
-            for name in wanted
+            name: float(np.linalg.norm(found[name] - wanted[name]) / np.linalg.norm(wanted[name])) for name in wanted
         }
 
 
