@@ -11,6 +11,7 @@ from ipj_edge.energy.cost import Amount, Cost, Tariff, cost_of, inferences_per_y
 from ipj_edge.energy.meter import Measurement, Meter, measure
 from ipj_edge.energy.polling import PolledSampler
 from ipj_edge.energy.rules import minimum_window_s
+from ipj_edge.energy.survey import ProbeReport, survey
 from ipj_edge.energy.totals import total
 from ipj_edge.energy.windows import Window
 
@@ -22,6 +23,7 @@ __all__ = [
     "Meter",
     "PolledSampler",
     "ProbeChoice",
+    "ProbeReport",
     "Tariff",
     "Window",
     "choose_probe",
@@ -33,6 +35,7 @@ __all__ = [
     "minimum_window_s",
     "per_inference",
     "ratio",
+    "survey",
     "tops_per_watt",
     "total",
     "windows_needed",
