@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any
 
@@ -14,7 +15,7 @@ from ipj_edge.protocols import Array, ConversionTask, Converter, StageFiles
 from ipj_edge.values import Port, Precision, TensorSpec
 from ipj_edge_converters import tflite_file
 from ipj_edge_converters.litert_quiet import quiet_litert
-from ipj_edge_converters.tflite_calibration import CalibrationSamples, argument, quantized
+from ipj_edge_converters.tflite_calibration import CalibrationSamples, argument, output_argument, quantized
 from ipj_edge_converters.tflite_file import TfliteFacts, TfliteTensor
 
 _FILE = "model.tflite"
@@ -144,10 +145,12 @@ def _int8_file(data: bytes, task: ConversionTask, batch: int) -> bytes:
 
 
 def _described(task: ConversionTask, facts: TfliteFacts, batch: int) -> StageFiles:
-    takes = _ports(task.source.inputs, facts.inputs, "input", argument)
-    adds = _ports(task.source.outputs, facts.outputs, "output", lambda index: f"output_{index}")
+    takes = _ports(task.source.inputs, facts.inputs, side="input", argument_of=argument)
+    adds = _ports(task.source.outputs, facts.outputs, side="output", argument_of=output_argument)
     if task.precision == "int8":
-        _check_int8(facts, takes, adds, task.calibration or {})
+        _check_int8(facts, takes, adds)
+        for port in takes:
+            check_coverage(port, np.asarray((task.calibration or {})[port.name]))
     tools = (*_TOOLS, "ai-edge-quantizer") if task.precision == "int8" else _TOOLS
     return StageFiles(
         file=_FILE,
@@ -161,7 +164,11 @@ def _described(task: ConversionTask, facts: TfliteFacts, batch: int) -> StageFil
 
 
 def _ports(
-    specs: tuple[TensorSpec, ...], tensors: tuple[TfliteTensor, ...], side: str, argument_of: Any
+    specs: tuple[TensorSpec, ...],
+    tensors: tuple[TfliteTensor, ...],
+    *,
+    side: str,
+    argument_of: Callable[[int], str],
 ) -> tuple[Port, ...]:
     """Give the file's tensors the source's names, by their number in the signature.
 
@@ -201,9 +208,7 @@ def _check_shape(spec: TensorSpec, tensor: TfliteTensor, side: str) -> None:
         )
 
 
-def _check_int8(
-    facts: TfliteFacts, takes: tuple[Port, ...], adds: tuple[Port, ...], calibration: dict[str, Array]
-) -> None:
+def _check_int8(facts: TfliteFacts, takes: tuple[Port, ...], adds: tuple[Port, ...]) -> None:
     """Refuse a file that is int8 by name only, or whose ranges do not cover the calibration data."""
     left_float = [port.name for port in (*takes, *adds) if port.dtype.startswith("float")]
     if left_float:
@@ -211,8 +216,6 @@ def _check_int8(
     operators = facts.operators
     if operators.total and len(operators.float_operators) == operators.total:
         raise ConversionError("int8 was asked for, but every operator of the file computes in floating point")
-    for port in takes:
-        check_coverage(port, np.asarray(calibration[port.name]))
 
 
 def check_coverage(port: Port, samples: Array) -> None:

@@ -145,16 +145,6 @@ def test_two_fresh_processes_write_the_same_bytes_and_say_nothing(tmp_path):
         assert not re.search(rb"/(?:home|root|tmp|usr|work|var)/|site-packages|\.py\b", path.read_bytes())
 
 
-@pytest.fixture(scope="module")
-def model_folder() -> Path:
-    named = os.environ.get("IPJ_EDGE_DATA")
-    candidates = [Path(named)] if named else [parent / "shared/data" for parent in Path(__file__).parents]
-    for candidate in candidates:
-        if (candidate / "README.md").exists():
-            return candidate / "models"
-    pytest.skip("the folder of public models is missing: set IPJ_EDGE_DATA")
-
-
 @pytest.mark.data
 @pytest.mark.parametrize(
     ("file", "dtype", "float_share"),
@@ -166,8 +156,8 @@ def model_folder() -> Path:
         ("mlperf_tiny/kws_ref_model_float32.tflite", "float32", 1),
     ],
 )
-def test_real_models_show_which_operators_compute_in_floating_point(model_folder, file, dtype, float_share):
-    model = tflite_file.parse((model_folder / file).read_bytes())
+def test_real_models_show_which_operators_compute_in_floating_point(data_folder, file, dtype, float_share):
+    model = tflite_file.parse((data_folder / "models" / file).read_bytes())
     operators = tflite_file.count_operators(model)
     (graph,) = model.subgraphs
     assert tflite_file.dtype_of(graph.tensors[graph.inputs[0]]) == dtype
@@ -176,6 +166,6 @@ def test_real_models_show_which_operators_compute_in_floating_point(model_folder
 
 
 @pytest.mark.data
-def test_a_custom_operator_is_read_by_its_own_name(model_folder):
-    data = (model_folder / "coral/mobilenet_v1_0.25_128_quant_edgetpu.tflite").read_bytes()
+def test_a_custom_operator_is_read_by_its_own_name(data_folder):
+    data = (data_folder / "models" / "coral/mobilenet_v1_0.25_128_quant_edgetpu.tflite").read_bytes()
     assert "edgetpu-custom-op" in tflite_file.operator_names(tflite_file.parse(data))
