@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ipj_edge.errors import ConversionError
-from ipj_edge.plugins import hidden, needs
+from ipj_edge.plugins import needs
 from ipj_edge.protocols import Array
 from ipj_edge.values import TensorSpec
 from ipj_edge_converters.openvino_file import one_line
@@ -33,7 +33,8 @@ def quantize(
         calibration: Arrays by input name, first axis = samples; every sample is used.
         inputs: The inputs as the source describes them.
         full_range: Use all eight bits of the weights, which is exact only where the CPU has VNNI (or on Arm);
-            otherwise seven, so that no pair of products saturates.
+            otherwise seven, so that no pair of products saturates (NNCF leaves depthwise convolutions at eight;
+            their kernels do not add products in pairs).
 
     Raises:
         ConversionError: NNCF cannot quantize this model.
@@ -95,10 +96,10 @@ def _sample(values: Array, rows: Array, spec: TensorSpec) -> Array:
 
 @contextmanager
 def _quiet_nncf() -> Iterator[Any]:
-    """Give nncf without its telemetry, log lines and progress bars, and undo what it changes in ``logging``."""
+    """Give nncf without its log lines and progress bars, and undo what it changes in ``logging``."""
     logger_class = logging.getLoggerClass()
     with redirect_stdout(io.StringIO()):
-        with needs("convert"), hidden("openvino_telemetry"):
+        with needs("convert"):
             import nncf
             import nncf.quantization.range_estimator
         logging.setLoggerClass(logger_class)

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
+from onnx import TensorProto, helper, numpy_helper
+
 from ipj_edge.manifest import (
     SCHEMA_VERSION,
     BatchSpec,
@@ -22,10 +23,13 @@ from ipj_edge.manifest import (
     SourceRecord,
     StageSpec,
 )
+from ipj_edge.plugins import without_telemetry
 from ipj_edge.protocols import ConversionTask, MacCount
 from ipj_edge.values import TensorSpec
 from ipj_edge_converters.to_openvino import ToOpenvino
-from onnx import TensorProto, helper, numpy_helper
+
+with without_telemetry():
+    import onnxruntime
 
 DTYPES = {"float32": TensorProto.FLOAT, "int64": TensorProto.INT64, "bool": TensorProto.BOOL}
 
@@ -35,9 +39,9 @@ class OnnxSource:
 
     kind = "onnx"
     forms = ("onnx",)
-    versions = {"onnx": onnx.__version__}
 
     def __init__(self, path, inputs, outputs, precision="fp32"):
+        self.versions = {"onnx": onnx.__version__}
         self._path, self.inputs, self.outputs, self.precision = Path(path), inputs, outputs, precision
         self.name, self.file = self._path.stem, self._path.name
         self.sha256 = hashlib.sha256(self._path.read_bytes()).hexdigest()
@@ -69,7 +73,9 @@ class OnnxSource:
         """Return calibration arrays, first axis = samples, as the pipeline hands them to a converter."""
         rows = [self.feeds(1, seed=seed + index) for index in range(samples)]
         return {
-            spec.name: np.stack([row[spec.name] if spec.batch_axis is None else row[spec.name][0] for row in rows])
+            spec.name: np.stack(
+                [row[spec.name] if spec.batch_axis is None else row[spec.name][0] for row in rows]
+            )
             for spec in self.inputs
         }
 
@@ -118,7 +124,9 @@ def conv_net(folder):
     norm += [g.weight("mu", (16,), 0.1), g.constant("var", np.linspace(0.8, 1.3, 16, dtype=np.float32))]
     g.node("BatchNormalization", ["c1", *norm], "n1")
     g.node("Relu", ["n1"], "r1")
-    g.node("Conv", ["r1", g.weight("w2", (16, 1, 3, 3)), g.weight("b2", (16,), 0.1)], "c2", group=16, pads=[1] * 4)
+    g.node(
+        "Conv", ["r1", g.weight("w2", (16, 1, 3, 3)), g.weight("b2", (16,), 0.1)], "c2", group=16, pads=[1] * 4
+    )
     g.node("Relu", ["c2"], "r2")
     g.node("GlobalAveragePool", ["r2"], "pooled")
     g.node("Flatten", ["pooled"], "flat")
