@@ -100,6 +100,7 @@ class Model:
         adds = {port.name: port for session in sessions for port in session.stage.adds}
         self._outputs = tuple((spec.name, _output_adapter(adds[spec.name])) for spec in manifest.outputs)
         self._batched_outputs = {spec.name for spec in manifest.outputs if spec.batch_axis is not None}
+        self._dynamic = manifest.batch.static is None
         self._at_once = manifest.batch.static or manifest.batch.max
 
     def run(self, inputs: Array | Mapping[str, Array], *, copy: bool = True) -> Result:
@@ -120,7 +121,7 @@ class Model:
             raise InputError("this model is already running in another thread: give each thread its own model.clone()")
         try:
             feeds, rows = self._accept(inputs)
-            if rows == self._at_once or (self.manifest.batch.static is None and rows <= self._at_once):
+            if rows == self._at_once or (self._dynamic and 0 < rows < self._at_once):
                 outputs = self._run_once(feeds, copy)
             else:
                 outputs = self._run_in_parts(feeds, rows)
@@ -184,6 +185,10 @@ class Model:
         return {name: adapt(pool[name], copy) for name, adapt in self._outputs}
 
     def _run_in_parts(self, feeds: dict[str, Array], rows: int) -> dict[str, Array]:
+        if rows == 0:
+            raise InputError("the batch is empty: give at least one sample")
+        if not self._dynamic and rows % self._at_once:
+            raise InputError(f"this bundle takes batches of {self._at_once}: {rows} samples do not fill them")
         batched = {adapter.name for adapter in self._inputs if adapter.batched}
         parts = []
         for start in range(0, rows, self._at_once):
@@ -192,8 +197,6 @@ class Model:
                 for name, value in feeds.items()
             }
             parts.append(self._run_once(part, copy=True))
-        if not parts:
-            raise InputError("the batch is empty: give at least one sample")
         return {
             name: np.concatenate([part[name] for part in parts]) if name in self._batched_outputs else value
             for name, value in parts[0].items()
