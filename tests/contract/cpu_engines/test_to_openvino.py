@@ -252,35 +252,11 @@ def test_an_operator_openvino_lacks_is_named(graph, tensor_spec, tmp_path, kind,
     assert "\n" not in str(caught.value)
 
 
-def quantized_source(source, folder, onnx_source):
-    """A QDQ file with scales of its own, made by onnxruntime's quantizer."""
-    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
-
-    class Rows(CalibrationDataReader):
-        def __init__(self):
-            values = source.calibration(16)["image"]
-            self._rows = iter([{"image": values[index : index + 1]} for index in range(len(values))])
-
-        def get_next(self):
-            return next(self._rows, None)
-
-    quantize_static(
-        str(source.onnx_path()),
-        str(folder / "qdq.onnx"),
-        Rows(),
-        quant_format=QuantFormat.QDQ,
-        per_channel=True,
-        weight_type=QuantType.QInt8,
-        activation_type=QuantType.QUInt8,
-    )
-    return onnx_source(folder / "qdq.onnx", source.inputs, source.outputs, precision="int8")
-
-
-def test_a_quantized_source_keeps_its_own_scales(conv_source, tmp_path, onnx_source, convert):
+def test_a_quantized_source_keeps_its_own_scales(conv_source, tmp_path, quantized, convert):
     from ipj_edge.values import Settings
     from ipj_edge_targets.openvino_cpu import OpenvinoCpu
 
-    source = quantized_source(conv_source, tmp_path, onnx_source)
+    source = quantized(conv_source)
     bundle = convert(source, tmp_path / "out", "int8")
     (stage,) = bundle.manifest.stages
     assert stage.operators.total > len(stage.operators.float_operators)
@@ -292,8 +268,8 @@ def test_a_quantized_source_keeps_its_own_scales(conv_source, tmp_path, onnx_sou
     session.close()
 
 
-def test_a_quantized_source_cannot_become_fp32(conv_source, tmp_path, onnx_source):
-    source = quantized_source(conv_source, tmp_path, onnx_source)
+def test_a_quantized_source_cannot_become_fp32(conv_source, tmp_path, quantized):
+    source = quantized(conv_source)
     with pytest.raises(TargetUnavailableError, match="already quantized") as caught:
         ToOpenvino().convert(task(source, tmp_path / "out"))
     assert caught.value.exit_code == 6
