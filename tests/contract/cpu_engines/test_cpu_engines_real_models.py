@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ipj_edge.values import Settings
+from ipj_edge_targets.onnxruntime_cpu import OnnxruntimeCpu
 from ipj_edge_targets.openvino_cpu import OpenvinoCpu
 
 pytestmark = [pytest.mark.data, pytest.mark.slow]
@@ -44,8 +45,8 @@ def resnet(data, onnx_source, tensor_spec):
     return opened
 
 
-def accuracy(bundle, inputs, labels, batch=100):
-    (session,) = OpenvinoCpu().open(bundle, Settings())
+def accuracy(bundle, inputs, labels, batch=100, target=OpenvinoCpu):
+    (session,) = target().open(bundle, Settings())
     (take,), (add,) = session.stage.takes, session.stage.adds
     right = 0
     for start in range(0, len(inputs), batch):
@@ -109,8 +110,24 @@ def test_resnet20_on_raw_pixels_keeps_its_accuracy(data, cifar, onnx_source, ten
     assert accuracy(int8, images, labels) >= 0.90
 
 
+def test_resnet20_in_float16_can_be_quantized(resnet, cifar, convert, tmp_path):
+    images, labels, train = cifar
+    calibration = {"input": normalised(train[:100]).astype(np.float16)}
+    bundle = convert(resnet("fp16", "float16"), tmp_path / "out", "int8", calibration)
+    assert accuracy(bundle, normalised(images).astype(np.float16), labels) >= 0.90
+
+
+@pytest.mark.parametrize(("variant", "precision", "least"), [("dyn", "fp32", 0.913), ("int8_qdq", "int8", 0.909)])
+def test_resnet20_keeps_its_accuracy_on_onnxruntime(
+    resnet, cifar, onnx_bundle, tmp_path, variant, precision, least
+):
+    images, labels, _ = cifar
+    bundle = onnx_bundle(resnet(variant, precision=precision), tmp_path / "out")
+    assert least <= accuracy(bundle, normalised(images), labels, target=OnnxruntimeCpu) <= least + 0.004
+
+
 @pytest.mark.parametrize("opset", [7, 8])
-def test_cntk_mnist_keeps_its_accuracy(data, onnx_source, tensor_spec, convert, tmp_path, opset):
+def test_cntk_mnist_keeps_its_accuracy(data, onnx_source, tensor_spec, convert, onnx_bundle, tmp_path, opset):
     def idx(name, skip):
         return np.frombuffer(gzip.decompress((data / "mnist" / name).read_bytes())[skip:], np.uint8)
 
@@ -122,3 +139,5 @@ def test_cntk_mnist_keeps_its_accuracy(data, onnx_source, tensor_spec, convert, 
     bundle = convert(source, tmp_path / "out")
     assert bundle.manifest.batch.static == 1
     assert accuracy(bundle, images, labels, batch=1) == 0.9891
+    as_it_is = onnx_bundle(source, tmp_path / "onnx")
+    assert accuracy(as_it_is, images, labels, batch=1, target=OnnxruntimeCpu) == 0.9891

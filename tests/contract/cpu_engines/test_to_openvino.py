@@ -102,7 +102,9 @@ for name, build in conftest.NETS.items():
     conftest.convert_to_bundle(source, folder / name / "int8", "int8", source.calibration(16))
 imported = [name for name in sys.modules if name.startswith("openvino_telemetry")]
 import logging
-print(json.dumps({{"imported": imported, "logger": logging.getLoggerClass().__name__}}))
+root = logging.getLogger()
+logs = [logging.getLoggerClass().__name__, root.level, len(root.handlers), len(root.filters)]
+print(json.dumps({{"imported": imported, "logs": logs}}))
 """
 
 
@@ -132,7 +134,7 @@ def test_two_fresh_processes_give_the_same_bytes_and_keep_quiet(tmp_path, nets):
                 assert first == (tmp_path / "second" / each).read_bytes(), each
     for run in runs:
         # One line, ours: no log, no progress bar; no telemetry loaded, nothing left in the user's home.
-        assert json.loads(run.stdout) == {"imported": [], "logger": "Logger"}
+        assert json.loads(run.stdout) == {"imported": [], "logs": ["Logger", 30, 0, 0]}
         assert run.stderr == ""
     assert list(home.iterdir()) == []
 
@@ -252,35 +254,77 @@ def test_an_operator_openvino_lacks_is_named(graph, tensor_spec, tmp_path, kind,
     assert "\n" not in str(caught.value)
 
 
-def quantized_source(source, folder, onnx_source):
-    """A QDQ file with scales of its own, made by onnxruntime's quantizer."""
-    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
-
-    class Rows(CalibrationDataReader):
-        def __init__(self):
-            values = source.calibration(16)["image"]
-            self._rows = iter([{"image": values[index : index + 1]} for index in range(len(values))])
-
-        def get_next(self):
-            return next(self._rows, None)
-
-    quantize_static(
-        str(source.onnx_path()),
-        str(folder / "qdq.onnx"),
-        Rows(),
-        quant_format=QuantFormat.QDQ,
-        per_channel=True,
-        weight_type=QuantType.QInt8,
-        activation_type=QuantType.QUInt8,
+@pytest.mark.data
+def test_an_operator_used_in_an_odd_way_is_named_with_the_reason(data, onnx_source, tensor_spec, tmp_path):
+    inputs = (
+        tensor_spec("input", ("batch", 576)),
+        tensor_spec("state", (2, "batch", 128), batch_axis=1),
+        tensor_spec("sr", (), "int64", batch_axis=None),
     )
-    return onnx_source(folder / "qdq.onnx", source.inputs, source.outputs, precision="int8")
+    source = onnx_source(data / "models/onnx/silero_vad_16k_op15.onnx", inputs, ())
+    with pytest.raises(UnsupportedError, match=r"Conv, ReduceMean as this model uses it \(.*rank.*\)") as caught:
+        ToOpenvino().convert(task(source, tmp_path / "out"))
+    assert "\n" not in str(caught.value)
 
 
-def test_a_quantized_source_keeps_its_own_scales(conv_source, tmp_path, onnx_source, convert):
+def test_a_file_that_is_no_model_is_a_conversion_error(conv_source, tmp_path):
+    conv_source.onnx_path().write_bytes(b"not a model")
+    with pytest.raises(ConversionError) as caught:
+        ToOpenvino().convert(task(conv_source, tmp_path / "out"))
+    assert "\n" not in str(caught.value)
+
+
+def test_calibration_reaches_a_batch_axis_that_is_not_the_first(graph, tensor_spec, tmp_path, convert):
+    g = graph()
+    g.node("MatMul", ["steps", g.weight("w", (16, 4), 0.3)], "y")
+    inputs = (tensor_spec("steps", (7, "batch", 16), batch_axis=1),)
+    source = g.save(tmp_path / "steps.onnx", inputs, (tensor_spec("y", (7, "batch", 4), batch_axis=1),))
+    values = np.random.default_rng(0).standard_normal((20, 7, 16)).astype(np.float32)
+    made = ToOpenvino().convert(task(source, tmp_path / "out", "int8", {"steps": values}))
+    assert made.operators.float_operators == ()
+    assert made.takes[0].shape == (7, "batch", 16)
+
+
+def test_calibration_fills_a_fixed_batch_and_uses_every_sample(graph, tensor_spec, tmp_path):
+    g = graph()
+    g.node("MatMul", ["x", g.weight("w", (8, 8), 0.3)], "y")
+    source = g.save(tmp_path / "four.onnx", (tensor_spec("x", (4, 8)),), (tensor_spec("y", (4, 8)),))
+    values = np.random.default_rng(5).uniform(-1, 1, (6, 8)).astype(np.float32)  # not a multiple of four
+    values[-1, 3] = 50.0
+    made = ToOpenvino().convert(task(source, tmp_path / "out", "int8", {"x": values}))
+    assert made.static_batch == 4
+    assert input_range(tmp_path / "out" / XML_NAME)[1] == pytest.approx(50.0, rel=0.02)
+
+
+def test_attention_is_recognised_and_stays_close_in_int8(graph, tensor_spec, tmp_path, convert):
+    from ipj_edge.values import Settings
+    from ipj_edge_converters.openvino_file import import_openvino
+    from ipj_edge_converters.openvino_quantize import has_attention
+    from ipj_edge_targets.openvino_cpu import OpenvinoCpu
+
+    g = graph()
+    for name in ("q", "k", "v"):
+        g.node("MatMul", ["x", g.weight(f"w{name}", (16, 16), 0.3)], name)
+    g.node("Transpose", ["k"], "kt", perm=[0, 2, 1])
+    g.node("MatMul", ["q", "kt"], "scores")
+    g.node("Softmax", ["scores"], "weights", axis=-1)
+    g.node("MatMul", ["weights", "v"], "y")
+    source = g.save(
+        tmp_path / "attention.onnx", (tensor_spec("x", ("batch", 6, 16)),), (tensor_spec("y", ("batch", 6, 16)),)
+    )
+    bundle = convert(source, tmp_path / "out", "int8", source.calibration())
+    assert has_attention(import_openvino().Core().read_model(source.onnx_path()))
+    (session,) = OpenvinoCpu().open(bundle, Settings(threads=1))
+    feeds = source.feeds(3, seed=77)
+    wanted = source.run(feeds)["y"]
+    assert np.linalg.norm(session.run(feeds)["y"] - wanted) / np.linalg.norm(wanted) <= 0.15
+
+
+def test_a_quantized_source_keeps_its_own_scales(conv_source, tmp_path, quantized, convert):
     from ipj_edge.values import Settings
     from ipj_edge_targets.openvino_cpu import OpenvinoCpu
 
-    source = quantized_source(conv_source, tmp_path, onnx_source)
+    source = quantized(conv_source)
     bundle = convert(source, tmp_path / "out", "int8")
     (stage,) = bundle.manifest.stages
     assert stage.operators.total > len(stage.operators.float_operators)
@@ -292,8 +336,8 @@ def test_a_quantized_source_keeps_its_own_scales(conv_source, tmp_path, onnx_sou
     session.close()
 
 
-def test_a_quantized_source_cannot_become_fp32(conv_source, tmp_path, onnx_source):
-    source = quantized_source(conv_source, tmp_path, onnx_source)
+def test_a_quantized_source_cannot_become_fp32(conv_source, tmp_path, quantized):
+    source = quantized(conv_source)
     with pytest.raises(TargetUnavailableError, match="already quantized") as caught:
         ToOpenvino().convert(task(source, tmp_path / "out"))
     assert caught.value.exit_code == 6
