@@ -59,6 +59,7 @@ def test_an_unavailable_probe_is_a_reason_and_the_child_still_runs(tmp_path):
     document = json.loads(result.stdout)
     assert document["joules"] is None
     assert "masked" in document["reason"]
+    assert document["provenance"] is None
     assert "masked" in result.stderr
 
 

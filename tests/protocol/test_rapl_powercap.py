@@ -231,6 +231,15 @@ def test_a_zone_that_is_a_folder_makes_the_probe_unavailable(tmp_path):
         opened(tree)
 
 
+def test_a_part_that_cannot_be_read_is_left_out_and_the_package_stays(tmp_path):
+    tree = powercap.laptop(tmp_path / "sys")
+    energy = tree.sysfs / "class/powercap/intel-rapl:0:1/energy_uj"
+    energy.unlink()
+    energy.mkdir()
+    counter = opened(tree)
+    assert [rail.name for rail in counter.rails] == ["package-0", "core-0", "psys"]
+
+
 def test_amds_counter_is_the_vendors_model(tmp_path):
     facts = opened(powercap.amd(tmp_path / "sys")).facts
     assert facts.provenance == "vendor-modelled"
