@@ -70,7 +70,8 @@ class PowercapRoute:
         state = self.availability()
         if not state.available:
             raise ProbeUnavailableError(f"{state.reason}; fix: {state.fix}" if state.fix else state.reason)
-        zones = [zone for zone in self._zones() if _may_read(zone.energy)]
+        # A part that cannot be read is left out; the package's own figure is as good without it.
+        zones = [zone for zone in self._zones() if _counts(zone) or _gives_a_number(zone.energy)]
         mirrored = mirrored_dies(zones)
         kept = [zone for zone in zones if zone.package not in mirrored]
         notes = (
@@ -263,6 +264,14 @@ def _may_read(path: Path) -> bool:
         return False
     except OSError:
         return True  # there, but failing: opening it says how
+    return True
+
+
+def _gives_a_number(path: Path) -> bool:
+    try:
+        int(path.read_text())
+    except (OSError, ValueError):
+        return False
     return True
 
 

@@ -343,6 +343,19 @@ def test_a_busy_thread_that_starves_the_sampler_shows_in_the_coverage_figure_not
     assert reading.update_interval_s > 0.02  # as slow as it was really asked, not as fast as it was meant to be
 
 
+def test_a_window_that_outlives_its_meter_says_so(clock, counter, sampler):
+    meter = Meter([HandProbe(counter), HandProbe(sampler)], clocks=clock.clocks)
+    with meter:
+        window, late = meter.window(), meter.window()
+        window.__enter__()
+        spend(clock, counter, 1.0, 10.0)
+    window.__exit__(None, None, None)
+    with late:
+        pass
+    assert all("the meter was closed" in reading.reason for reading in (*window.readings, *late.readings))
+    assert not sampler.running
+
+
 def test_a_probe_that_cannot_be_opened_gives_a_reading_with_its_reason(clock):
     refused = HandProbe(None, name="rapl", reason="present but not permitted; fix: sudo chmod a+r …")
     with Meter([refused], clocks=clock.clocks) as meter, meter.window() as window:
