@@ -16,9 +16,10 @@ from ipj_edge.values import Availability, ProbeFacts, ProbeOptions, Rail
 from ipj_edge_probes.refusal import RefusalError, UnreadableError, availability_of, refusing
 from ipj_edge_probes.sysfs_read import Reader, number, read_text, text_or_empty
 
-# Smart batteries refresh voltage and current about once a second (Smart Battery Data Specification 1.1); what an
-# embedded controller does is not stated anywhere, often 5 s and more.
-_UPDATE_S = {"sbs-battery": 1.0}
+# Drivers that ask the battery's own gauge at every read, so that a figure is as fresh as the poll. Behind the
+# others is an embedded controller that refreshes when it likes, often every 5 s or slower.
+_LIVE_DRIVERS = frozenset({"sbs-battery"})
+_LIVE_POLL_S = 0.1
 _ASSUMED_UPDATE_S = 5.0
 _POLL_S = 0.5
 
@@ -48,7 +49,8 @@ class BatteryProbe:
         """
         reader = self.reader(options)
         rails = tuple(Rail(name=folder.name, boundary="battery") for folder in reader.batteries)
-        return PolledSampler(facts(reader.batteries), rails, reader, _POLL_S, clock=self._clock)
+        poll_s = _LIVE_POLL_S if _live(reader.batteries) else _POLL_S
+        return PolledSampler(facts(reader.batteries), rails, reader, poll_s, clock=self._clock)
 
     def reader(self, options: ProbeOptions) -> BatteryReader:
         """Return what reads the batteries, once it has done so.
@@ -117,17 +119,20 @@ _UNPLUG = "unplug the charger"
 
 def facts(batteries: tuple[Path, ...]) -> ProbeFacts:
     """Say what is known about the figures of these batteries."""
-    drivers = [(folder / "device/driver").resolve().name for folder in batteries]
-    update_s = max(_UPDATE_S.get(driver, _ASSUMED_UPDATE_S) for driver in drivers)
-    assumed = not all(driver in _UPDATE_S for driver in drivers)
+    live = _live(batteries)
+    update_s = _LIVE_POLL_S if live else _ASSUMED_UPDATE_S
+    how = "read from the gauge at each poll" if live else f"update interval not stated, {update_s:g} s assumed"
     return ProbeFacts(
         name="battery",
         boundary="battery",
         provenance="measured",
         update_interval_s=update_s,
-        note="the whole machine, screen included"
-        + (f"; update interval not stated by the driver, {update_s:g} s assumed" if assumed else ""),
+        note=f"the whole machine, screen included; {how}",
     )
+
+
+def _live(batteries: tuple[Path, ...]) -> bool:
+    return all((folder / "device/driver").resolve().name in _LIVE_DRIVERS for folder in batteries)
 
 
 def _is_battery(folder: Path, read: Reader) -> bool:

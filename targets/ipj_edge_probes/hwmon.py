@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from ipj_edge.energy.cadence import measure_update_interval_s
 from ipj_edge.energy.polling import PolledSampler
 from ipj_edge.errors import ProbeReadError
 from ipj_edge.protocols import EnergyCounter, PowerProbe, PowerSampler
@@ -31,11 +32,21 @@ _BOUNDARIES: dict[str, Boundary] = {
 # AMD's processors compute these figures, they do not sense them (arXiv 2108.00808).
 _VENDOR_MODELLED = frozenset({"amd_energy", "fam15h_power"})
 
-# Seconds a driver keeps a value when no update_interval says so.
-_HELD_S = {"ltc4151": 1 / 6, "ltc2947": 0.1, "xe": 0.001, "i915": 0.001, "amd_energy": 0.001}
+# Seconds between new values where no update_interval says so: what a driver keeps a value for, or what a chip
+# takes that is asked at every read (INA2xx: 16 averages of 2 · 1.1 ms at the drivers' settings).
+_HELD_S = {
+    "ltc4151": 1 / 6,
+    "ltc2947": 0.1,
+    **dict.fromkeys(("xe", "i915", "amd_energy"), 0.001),
+    **dict.fromkeys(
+        ("ina219", "ina220", "ina226", "ina230", "ina231", "ina260", "ina237", "ina238", "ina228"), 0.036
+    ),
+}
 
 _ASSUMED_UPDATE_S = 1.0
-_POLL_LIMITS_S = (0.05, 0.1)
+_POLL_LIMITS_S = (0.02, 0.1)
+_WATCH_S = 1.0
+_ASSUMED_NOTE = f"update interval not stated by the driver, {_ASSUMED_UPDATE_S:g} s assumed"
 _KINDS = {"energy": "energy counter", "power": "power", "product": "voltage times current"}
 
 Matches = list[tuple[Chip, tuple[Channel, ...]]]
@@ -57,8 +68,13 @@ class HwmonProbe:
 
     name = "hwmon"
 
-    def __init__(self, read: Reader = read_text, clock: Callable[[], float] = time.monotonic) -> None:
-        self._read, self._clock = read, clock
+    def __init__(
+        self,
+        read: Reader = read_text,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._read, self._clock, self._sleep = read, clock, sleep
 
     def availability(self, options: ProbeOptions) -> Availability:
         """Say which chip would be measured, or why none can be."""
@@ -76,8 +92,19 @@ class HwmonProbe:
                 return FileCounter(facts(choice), choice.channels, read=self._read, clock=self._clock)
             read = PowerReader(choice.channels, self._read)
             read()
-        described = facts(choice)
-        return PolledSampler(described, rails(choice.channels), read, poll_interval_s(choice), clock=self._clock)
+        known = self._watched(facts(choice), read) if _held_s(choice) is None else facts(choice)
+        return PolledSampler(known, rails(choice.channels), read, poll_interval_s(choice), clock=self._clock)
+
+    def _watched(self, assumed: ProbeFacts, read: PowerReader) -> ProbeFacts:
+        """Watch a sensor that does not say how often it updates; a figure that stands still says nothing."""
+        with refusing(self.name):
+            update_s = measure_update_interval_s(
+                lambda: sum(read().values()), timeout_s=_WATCH_S, clock=self._clock, sleep=self._sleep
+            )
+        if update_s is None:
+            return assumed
+        note = assumed.note.replace(_ASSUMED_NOTE, f"update interval watched when opened, {update_s:.3g} s")
+        return msgspec.structs.replace(assumed, update_interval_s=max(update_s, _POLL_LIMITS_S[1]), note=note)
 
     def choose(self, options: ProbeOptions) -> Choice:
         """Return what these options measure.
@@ -278,10 +305,15 @@ def _provenance(chips: Sequence[Chip]) -> Provenance:
 
 
 def _update_interval_s(choice: Choice) -> tuple[float, str]:
+    held_s = _held_s(choice)
+    return (_ASSUMED_UPDATE_S, _ASSUMED_NOTE) if held_s is None else (held_s, "")
+
+
+def _held_s(choice: Choice) -> float | None:
+    """Return the seconds between new values of the slowest chip; None when one of them does not say."""
     stated = [chip.update_interval_s or _HELD_S.get(chip.name) for chip in choice.chips]
-    if None in stated:
-        return _ASSUMED_UPDATE_S, f"update interval not stated by the driver, {_ASSUMED_UPDATE_S:g} s assumed"
-    return max(value for value in stated if value is not None), ""
+    known = [value for value in stated if value is not None]
+    return max(known) if len(known) == len(stated) else None
 
 
 def _source_note(choice: Choice) -> str:

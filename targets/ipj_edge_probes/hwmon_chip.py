@@ -54,6 +54,9 @@ _ENERGY_CHANNELS: dict[str, tuple[int, ...]] = {"ltc2947": (1,)}
 # package, an AMD socket with its cores, the sum of a PSU's outputs.
 _WHOLE = re.compile(r"VDD_IN|POM_5V_IN|VIN|[pi]in\d*|card|Esocket\d+|power total|Total System Power")
 
+# An idle rail reads a step or two below zero (INA3221: 8 mA over 5 mOhm); more than this is current flowing back.
+_ZERO_A, _ZERO_W = 0.025, 0.05
+
 _PMBUS_CURRENT = re.compile(r"i(in|out)\d*")
 
 
@@ -146,12 +149,12 @@ def watts(channel: Channel, read: Reader = read_text) -> float:
             raise UnreadableError(f"{path} says {value}, the sensor's mark for 'no value'")
     # µW, or mV times mA: both are 1e-6 W.
     power_w = (values[0] if channel.kind == "power" else values[0] * values[1]) * 1e-6
-    if power_w < 0:
+    if values[-1] * 1e-6 < -_ZERO_W if channel.kind == "power" else values[-1] * 1e-3 < -_ZERO_A:
         raise UnreadableError(
             f"{channel.rail} reads {power_w:g} W: power flows backwards through {channel.files[-1]}",
             "turn the shunt's leads, or select a rail that feeds the load",
         )
-    return power_w
+    return max(0.0, power_w)
 
 
 def joules(channel: Channel, read: Reader = read_text) -> float:

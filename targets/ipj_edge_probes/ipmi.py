@@ -15,7 +15,6 @@ from ipj_edge_probes.refusal import UnreadableError, availability_of, refusing
 _RAIL = "node"
 _UPDATE_S = 1.0
 _TIMEOUT_S = 10.0
-_RESOLUTION_W = 1.0
 _INSTANT = re.compile(r"Instantaneous power reading:\s*(\d+)\s*Watts", re.IGNORECASE)
 _STATE = re.compile(r"Power reading state is:\s*(\S+)", re.IGNORECASE)
 
@@ -38,9 +37,9 @@ class IpmiProbe:
         Raises:
             ProbeUnavailableError: no ipmitool, no permission, or no power reading.
         """
-        reader, power_w = self._reader(options)
+        reader, _ = self._reader(options)
         rails = (Rail(name=_RAIL, boundary="wall"),)
-        return PolledSampler(facts(power_w), rails, reader, _UPDATE_S, clock=self._clock)
+        return PolledSampler(FACTS, rails, reader, _UPDATE_S, clock=self._clock)
 
     def _reader(self, options: ProbeOptions) -> tuple[IpmiReader, float]:
         with refusing(self.name):
@@ -85,19 +84,14 @@ def parse_dcmi(text: str) -> float:
     return float(instant[1])
 
 
-def facts(power_w: float) -> ProbeFacts:
-    """Say what is known about the figures, at the watts read when the probe was opened."""
-    share = _RESOLUTION_W / power_w
-    return ProbeFacts(
-        name="ipmi",
-        boundary="wall",
-        provenance="measured",
-        update_interval_s=_UPDATE_S,
-        # Rounding is as systematic as a gain error: no length of window averages it away at constant power.
-        accuracy=share,
-        note=f"whole watts, {share:.1%} of {power_w:g} W; the sensor's own error and update interval (1 s assumed) "
-        "are not stated; a chassis with several nodes may be read as one",
-    )
+FACTS = ProbeFacts(
+    name="ipmi",
+    boundary="wall",
+    provenance="measured",
+    update_interval_s=_UPDATE_S,
+    resolution_w=1.0,
+    note="whole watts; update interval not stated, 1 s assumed; a chassis with several nodes may be read as one",
+)
 
 
 _: type[PowerProbe] = IpmiProbe

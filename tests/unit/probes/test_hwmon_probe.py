@@ -189,6 +189,11 @@ def test_power_that_flows_backwards_is_an_error_not_negative_energy(sysfs: FakeS
     assert "backwards" in refusal(sysfs)
 
 
+def test_an_idle_rail_a_step_below_zero_is_zero(sysfs: FakeSysfs):
+    sysfs.ina3221({"A": (5000, 400), "CAMERA": (5000, -8)})
+    assert power(sysfs) == {"A": pytest.approx(2.0), "CAMERA": 0.0}
+
+
 def test_several_chips_are_listed_and_never_added(sysfs: FakeSysfs):
     sysfs.hwmon("ina226", {"power1_input": 1_000_000}, device="i2c-1/1-0040")
     sysfs.hwmon("ina226", {"power1_input": 2_000_000}, device="i2c-1/1-0041")
@@ -306,13 +311,31 @@ def test_the_driver_s_update_interval_is_used(sysfs: FakeSysfs):
 
 
 def test_an_update_interval_nobody_states_is_called_assumed(sysfs: FakeSysfs):
-    sysfs.hwmon("ina226", {"power1_input": 1})
+    sysfs.hwmon("unheard_of", {"power1_input": 1})
     known = facts(HwmonProbe().choose(options(sysfs)))
     assert known.update_interval_s == 1.0
     assert "assumed" in known.note
 
 
-@pytest.mark.parametrize(("update_ms", "poll_s"), [(2, 0.05), (140, 0.07), (5000, 0.1)])
+@pytest.mark.parametrize(("period_s", "found_s", "word"), [(0.004, 0.1, "watched"), (0.2, 1.0, "assumed")])
+def test_a_sensor_that_does_not_say_is_watched_for_a_second(
+    sysfs: FakeSysfs, period_s: float, found_s: float, word: str
+):
+    sysfs.hwmon("unheard_of", {"power1_input": 1})
+    now_s = [100.0]
+
+    def read(path: Path) -> str:
+        return str(1_000_000 + int(now_s[0] / period_s)) if path.name == "power1_input" else read_text(path)
+
+    def sleep(seconds: float) -> None:
+        now_s[0] += seconds
+
+    known = HwmonProbe(read=read, clock=lambda: now_s[0], sleep=sleep).open(options(sysfs)).facts
+    assert known.update_interval_s == pytest.approx(found_s)
+    assert word in known.note
+
+
+@pytest.mark.parametrize(("update_ms", "poll_s"), [(2, 0.02), (140, 0.07), (5000, 0.1)])
 def test_polling_is_twice_as_fast_as_the_sensor_within_limits(sysfs: FakeSysfs, update_ms: int, poll_s: float):
     sysfs.hwmon("ina226", {"power1_input": 1, "update_interval": update_ms})
     assert poll_interval_s(HwmonProbe().choose(options(sysfs))) == pytest.approx(poll_s)
