@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import time
 from collections.abc import Callable
@@ -41,4 +42,4 @@ def measure_update_interval_s(
             last = value
     if len(changed_s) <= CHANGES:
         return None
-    return statistics.median(later - earlier for earlier, later in zip(changed_s, changed_s[1:], strict=False))
+    return statistics.median(later - earlier for earlier, later in itertools.pairwise(changed_s))

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from ipj_edge import plugins
+from ipj_edge.energy.survey import look
 from ipj_edge.errors import MissingDependencyError, ProbeError, ProbeUnavailableError
-from ipj_edge.protocols import EnergyCounter, PowerProbe
+from ipj_edge.protocols import PowerProbe
 from ipj_edge.values import Boundary, ProbeFacts, ProbeOptions
 
 AUTO, NONE, MODEL = "auto", "none", "modelled"
@@ -87,24 +88,11 @@ def choose_probe(
         if require_measured:
             _require_measured(name, options, load)
     if require_measured and choice.name in (NONE, MODEL):
-        raise ProbeUnavailableError(f"a measured figure is required: {choice.note}")
+        tried = "; ".join(str(one) for one in choice.tried)
+        raise ProbeUnavailableError(
+            f"a measured figure is required: {choice.note}{': ' + tried if tried else ''}"
+        )
     return choice
-
-
-def facts_of(probe: PowerProbe, options: ProbeOptions) -> ProbeFacts:
-    """Open a probe to learn its facts, and close it again.
-
-    Raises:
-        ProbeUnavailableError: it cannot be opened.
-    """
-    sensor = probe.open(options)
-    try:
-        return sensor.facts
-    finally:
-        if isinstance(sensor, EnergyCounter):
-            sensor.close()
-        else:
-            sensor.stop()
 
 
 def _choose_sensor(
@@ -141,7 +129,7 @@ def _look_at(
         if not state.available:
             tried.append(Tried(probe=name, reason=state.reason, fix=state.fix))
             return
-        facts = facts_of(probe, options)
+        facts, _ = look(probe, options)
     except (MissingDependencyError, ProbeError, OSError) as error:
         tried.append(Tried(probe=name, reason=str(error)))
         return
@@ -153,10 +141,9 @@ def _look_at(
 
 
 def _without_sensor(wanted: tuple[Boundary, ...], has_model: bool, tried: tuple[Tried, ...]) -> ProbeChoice:
-    looked_at = "; ".join(str(one) for one in tried) or "no probe is installed"
-    sensors = f"no permitted sensor sees {' or '.join(wanted)} here ({looked_at})"
+    sensors = f"no sensor that may be read here sees {', '.join(wanted)}"
     if has_model and (wanted is WHOLE_MACHINE or _CPU & set(wanted)):
-        return ProbeChoice(name=MODEL, note=f"CPU-time model: {sensors}", tried=tried)
+        return ProbeChoice(name=MODEL, note=f"CPU time stands in: {sensors}", tried=tried)
     hint = "name an external meter with --probe and --port"
     return ProbeChoice(name=NONE, note=f"{sensors}; {hint}", tried=tried)
 
@@ -168,5 +155,5 @@ def _require_measured(name: str, options: ProbeOptions, load: Callable[[str], Po
         raise ProbeUnavailableError(
             f"a measured figure is required: {Tried(probe=name, reason=state.reason, fix=state.fix)}"
         )
-    if facts_of(probe, options).provenance == "modelled":
+    if look(probe, options)[0].provenance == "modelled":
         raise ProbeUnavailableError(f"a measured figure is required, but '{name}' is a model; choose a sensor")

@@ -8,6 +8,7 @@ from types import TracebackType
 
 from ipj_edge.energy.clocks import SUSPEND_S, Clocks
 from ipj_edge.energy.rules import minimum_window_s, shortfall
+from ipj_edge.energy.totals import total
 from ipj_edge.energy.tracks import DRIVER_ERRORS, Edge, Span, Track
 from ipj_edge.errors import ConfigError, ProbeError
 from ipj_edge.values import Boundary, ProbeFacts, Provenance, Reading
@@ -90,6 +91,11 @@ class Window:
     def reading(self) -> Reading:
         """The reading of the first probe; see `readings`."""
         return self.readings[0]
+
+    @property
+    def total(self) -> Reading:
+        """The sum over the probes where their boundaries lie apart, otherwise the reason why there is none."""
+        return total(self.readings)
 
     def _reading(self, end: tuple[ProbeFacts, Span, set[str]] | Absent, seconds: float) -> Reading:
         if isinstance(end, Absent):
