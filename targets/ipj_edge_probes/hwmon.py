@@ -44,7 +44,7 @@ _HELD_S = {
 }
 
 _ASSUMED_UPDATE_S = 1.0
-_POLL_LIMITS_S = (0.02, 0.1)
+_POLL_LIMITS_S = (0.04, 0.1)
 _WATCH_S = 1.0
 _ASSUMED_NOTE = f"update interval not stated by the driver, {_ASSUMED_UPDATE_S:g} s assumed"
 _KINDS = {"energy": "energy counter", "power": "power", "product": "voltage times current"}

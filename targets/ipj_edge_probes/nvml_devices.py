@@ -59,7 +59,7 @@ def visible_uuids(value: str | None, devices: Sequence[GpuDevice], order: str | 
         if device is None:
             break
         found[device.uuid] = None
-        if word.isdigit():
+        if word.isdecimal():
             indices.add(device.index)
     if indices and len(found) < len(devices):
         _check_order(devices, order, value)
@@ -84,7 +84,7 @@ def selected(wanted: str, devices: Sequence[GpuDevice]) -> tuple[GpuDevice, ...]
 
 
 def _named(word: str, devices: Sequence[GpuDevice]) -> GpuDevice | None:
-    if word.isdigit():
+    if word.isdecimal():
         return devices[int(word)] if int(word) < len(devices) else None
     if word.startswith("MIG-"):
         return _holder(word, devices)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 from ipj_edge_probes.refusal import UnreadableError
+
+_PAGE_BYTES = 4096
 
 Reader = Callable[[Path], str]
 
@@ -21,8 +24,16 @@ _REASONS = {
 
 
 def read_text(path: Path) -> str:
-    """Return a file's text; a vendor's stray bytes do not stop it."""
-    return path.read_text(errors="replace")
+    """Return a file's text; a vendor's stray bytes do not stop it.
+
+    A file of sysfs is one page at most and comes in one read. Three system calls cost half of what a file object
+    does, which counts at fifty polls a second.
+    """
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return os.read(descriptor, _PAGE_BYTES).decode(errors="replace")
+    finally:
+        os.close(descriptor)
 
 
 def number(path: Path, read: Reader = read_text) -> int:

@@ -24,8 +24,12 @@ SLICED = (
 
 def gpus() -> list[FakeGpu]:
     return [
-        FakeGpu(uuid=A, name="NVIDIA L4", bus="00000000:01:00.0", energy_mj=5_000, power_mw=30_000, architecture=8),
-        FakeGpu(uuid=B, name="NVIDIA L4", bus="00000000:41:00.0", energy_mj=9_000, power_mw=40_000, architecture=8),
+        FakeGpu(
+            uuid=A, name="NVIDIA L4", bus="00000000:01:00.0", energy_mj=5_000, power_mw=30_000, architecture=8
+        ),
+        FakeGpu(
+            uuid=B, name="NVIDIA L4", bus="00000000:41:00.0", energy_mj=9_000, power_mw=40_000, architecture=8
+        ),
     ]
 
 
@@ -103,7 +107,12 @@ def test_power_is_an_average_over_a_second_from_ampere_on_but_not_on_ga100(
 
 @pytest.mark.parametrize(
     ("name", "part_time"),
-    [("NVIDIA A100-SXM4-40GB", True), ("NVIDIA H100 80GB HBM3", True), ("NVIDIA A10", False), ("NVIDIA L4", False)],
+    [
+        ("NVIDIA A100-SXM4-40GB", True),
+        ("NVIDIA H100 80GB HBM3", True),
+        ("NVIDIA A10", False),
+        ("NVIDIA L4", False),
+    ],
 )
 def test_chips_that_sense_a_quarter_of_the_time_say_so(name: str, part_time: bool):
     counter = NvmlProbe(library=StubNvml([FakeGpu(uuid=A, name=name)])).open(ProbeOptions())
@@ -169,7 +178,7 @@ def test_a_gpu_is_selected_by_uuid_prefix_address_or_nvml_index(wanted: str, uui
     assert [rail.name for rail in counter.rails] == uuids
 
 
-@pytest.mark.parametrize("wanted", ["2", "GPU-", "GPU-cccc", "0000", ""])
+@pytest.mark.parametrize("wanted", ["2", "GPU-", "GPU-cccc", "²", ""])
 def test_a_gpu_that_is_not_here_is_refused_with_a_list(wanted: str):
     message = refusal(StubNvml(gpus()), ProbeOptions(select=wanted))
     assert A in message
