@@ -19,6 +19,7 @@ WHOLE_MACHINE: tuple[Boundary, ...] = ("package", "module", "board", "wall", "ba
 
 # Work on the CPU is what the CPU-time model can see.
 _CPU: frozenset[Boundary] = frozenset(("package", "process"))
+NOT_ASKED = "no probe was asked for"
 _RANKS = {"measured": 0, "vendor-modelled": 1, "mixed": 2, "modelled": 3}
 
 
@@ -80,7 +81,7 @@ def choose_probe(
     options = options or ProbeOptions()
     names = plugins.names(plugins.POWER_PROBES) if installed is None else tuple(installed)
     if name == NONE:
-        choice = ProbeChoice(name=NONE, note="no probe was asked for")
+        choice = ProbeChoice(name=NONE, note=NOT_ASKED)
     elif name == AUTO:
         choice = _choose_sensor(names, options, boundaries, load)
     else:
@@ -88,10 +89,8 @@ def choose_probe(
         if require_measured:
             _require_measured(name, options, load)
     if require_measured and choice.name in (NONE, MODEL):
-        tried = "; ".join(str(one) for one in choice.tried)
-        raise ProbeUnavailableError(
-            f"a measured figure is required: {choice.note}{': ' + tried if tried else ''}"
-        )
+        tried = "".join(f"; {one}" for one in choice.tried)
+        raise ProbeUnavailableError(f"a measured figure is required, but {choice.note}{tried}")
     return choice
 
 
@@ -142,6 +141,9 @@ def _look_at(
 
 def _without_sensor(wanted: tuple[Boundary, ...], has_model: bool, tried: tuple[Tried, ...]) -> ProbeChoice:
     sensors = f"no sensor that may be read here sees {', '.join(wanted)}"
+    # A remedy that is a step to take on this machine belongs into the note; the option that an external meter
+    # needs # does not.
+    sensors += "".join(f"; {one}" for one in tried if one.fix and not one.fix.startswith("--"))
     if has_model and (wanted is WHOLE_MACHINE or _CPU & set(wanted)):
         return ProbeChoice(name=MODEL, note=f"CPU time stands in: {sensors}", tried=tried)
     hint = "name an external meter with --probe and --port"
