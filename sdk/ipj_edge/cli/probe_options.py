@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -52,4 +53,7 @@ def collect(given: dict[str, Any]) -> ProbeOptions:
         select=given.pop("select"),
         core_power_w=given.pop("core_power"),
         idle_power_w=given.pop("idle_power"),
+        # The command line alone reads the environment; these say which GPUs a child of ours may use.
+        visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
+        device_order=os.environ.get("CUDA_DEVICE_ORDER"),
     )
