@@ -32,7 +32,7 @@ from ipj_edge_probes.serial_port import (
     port_availability,
     read_until,
 )
-from ipj_edge_probes.stream_sampler import Batch, StreamSampler
+from ipj_edge_probes.stream_sampler import CRYSTAL_DRIFT_LIMIT, Batch, StreamSampler
 
 logger = logging.getLogger(__name__)
 
@@ -54,8 +54,8 @@ SAMPLES_PER_MEAN = 100  # 1 kHz is what a window needs; energy is kept, memory i
 class Ppk2Probe:
     """Measure a rail with a Power Profiler Kit II.
 
-    Options: ``port``; ``voltage_v`` (required: the unit streams current only); ``select``: ``ampere`` (default, the
-    supply is the user's) or ``source`` (the unit supplies ``voltage_v``).
+    Options: ``port``; ``voltage_v`` (required: the unit streams current only); ``select``: ``ampere`` (default,
+    the supply is the user's) or ``source`` (the unit supplies ``voltage_v``).
     """
 
     name = "ppk2"
@@ -110,7 +110,8 @@ class Ppk2Meter:
 
     pace_s = 0.005
     rate_hz = float(RATE_HZ)
-    rails = (Rail(name="supply", boundary="rails"),)
+    drift_limit: float | None = CRYSTAL_DRIFT_LIMIT
+    rails: tuple[Rail, ...] = (Rail(name="supply", boundary="rails"),)
 
     def __init__(self, port: SerialPort, *, voltage_v: float, mode: str) -> None:
         self.port = port
@@ -141,7 +142,9 @@ class Ppk2Meter:
         chunk, self._state = decode_words(self._state, data)
         codes = chunk.words & CODE_MASK
         if (codes == TOP_CODE).any():
-            raise ProbeReadError("'ppk2': the current is beyond the range of the meter (1 A); the window is not valid")
+            raise ProbeReadError(
+                "'ppk2': the current is beyond the range of the meter (1 A); the window is not valid"
+            )
         lost = int(chunk.missing.sum())
         if lost:
             codes = np.repeat(codes, chunk.missing + 1)
@@ -150,7 +153,7 @@ class Ppk2Meter:
         self._samples += len(codes)
         self._blocks += len(watts)
         return Batch(
-            device_s=(np.arange(first, self._blocks) + 0.5) * (SAMPLES_PER_MEAN / RATE_HZ),
+            device_s=(np.arange(first, self._blocks, dtype=np.float64) + 0.5) * (SAMPLES_PER_MEAN / RATE_HZ),
             watts=watts,
             expected=len(codes),
             lost=lost,
@@ -183,7 +186,7 @@ def _facts(mode: str, voltage_v: float) -> ProbeFacts:
         provenance="measured",
         update_interval_s=SAMPLES_PER_MEAN / RATE_HZ,
         accuracy=0.15,
-        note=f"current typically ±10 %, ±15 % in the largest range (above about 50 mA); supply {voltage_v:g} V, {source}",
+        note=f"current typically ±10 %, ±15 % in the largest range; supply {voltage_v:g} V, {source}",
     )
 
 
@@ -203,7 +206,7 @@ def _read_modifiers(port: SerialPort) -> Modifiers:
             logger.debug("ppk2: %s", error)
             failure = error
     raise ProbeUnavailableError(
-        f"no PPK2 answers at {port.name} ({failure}); it has two ports, try the other one, and close Nordic's application"
+        f"no PPK2 answers at {port.name} ({failure}); it has two ports: try the other one"
     ) from failure
 
 

@@ -67,8 +67,8 @@ class Modifiers(msgspec.Struct, frozen=True, kw_only=True):
 def parse_metadata(reply: bytes) -> Modifiers:
     """Read the reply to GET METADATA; bytes of an earlier stream in front of it are skipped.
 
-    A value that is missing, zero or not a number leaves Nordic's default in place, as Nordic's application does; with
-    zeros taken literally the figures would differ from its figures.
+    A value that is missing, zero or not a number leaves Nordic's default in place, as Nordic's application does;
+    with zeros taken literally the figures would differ from its figures.
 
     Raises:
         ProbeReadError: this is no metadata, or has a resistance that cannot be.
@@ -96,8 +96,8 @@ def parse_metadata(reply: bytes) -> Modifiers:
 def has_own_constants(modifiers: Modifiers) -> bool:
     """Say whether the unit was calibrated.
 
-    The line ``Calibrated:`` does not tell: units with factory constants send ``Calibrated: 0`` too. A unit without
-    constants of its own would be read with quadratic gains of 1, which is far off in the large ranges.
+    The line ``Calibrated:`` does not tell: units with factory constants send ``Calibrated: 0`` too. A unit
+    without constants of its own would be read with quadratic gains of 1, far off in the large ranges.
     """
     return modifiers.r != DEFAULT_OHM and modifiers.gs != ONES
 
@@ -112,7 +112,9 @@ def current_table(modifiers: Modifiers, vdd_v: float) -> Amps:
     for n in range(RANGES):
         x = (4 * adc - modifiers.o[n]) * VOLTS_PER_ADC_STEP / modifiers.r[n]
         offset_a = modifiers.s[n] * vdd_v + modifiers.i[n]
-        table[n << 14 : (n + 1) << 14] = modifiers.ug[n] * (x * (modifiers.gs[n] * x + modifiers.gi[n]) + offset_a)
+        table[n << 14 : (n + 1) << 14] = modifiers.ug[n] * (
+            x * (modifiers.gs[n] * x + modifiers.gi[n]) + offset_a
+        )
     return table
 
 
@@ -149,8 +151,8 @@ class WordChunk:
 def decode_words(state: StreamState, data: bytes) -> tuple[WordChunk, StreamState]:
     """Cut a stream into words; any cutting of the stream into chunks gives the same words.
 
-    The newest word is held back: when the one after it does not follow, a byte was lost in one of the two, and both
-    are dropped and counted as lost.
+    The newest word is held back: when the one after it does not follow, a byte was lost in one of the two, and
+    both are dropped and counted as lost.
     """
     buffer = np.frombuffer(state.remainder + data, np.uint8)
     counter, aligned, position, discarded = state.counter, state.aligned, 0, 0
@@ -173,8 +175,11 @@ def decode_words(state: StreamState, data: bytes) -> tuple[WordChunk, StreamStat
         # The next alignment cannot begin where this one did.
         position += 1
         discarded += 1
-    chunk = WordChunk(words=np.concatenate(words or [_NO_WORDS]), missing=np.concatenate(missing or [_NO_COUNTS]),
-                      discarded_bytes=discarded)  # fmt: skip
+    chunk = WordChunk(
+        words=np.concatenate([_NO_WORDS, *words]),
+        missing=np.concatenate([_NO_COUNTS, *missing]),
+        discarded_bytes=discarded,
+    )
     return chunk, StreamState(remainder=buffer[position:].tobytes(), counter=counter, aligned=aligned)
 
 

@@ -66,4 +66,4 @@ class BlockMean:
             values = np.concatenate((self._rest, values))
         whole = len(values) - len(values) % self._size
         self._rest = values[whole:].copy()
-        return values[:whole].reshape(-1, self._size).mean(axis=1)
+        return np.asarray(values[:whole].reshape(-1, self._size).mean(axis=1), np.float64)

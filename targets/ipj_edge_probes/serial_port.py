@@ -117,7 +117,9 @@ def port_remedy(probe: str, ports: tuple[PortListing, ...], usb: UsbId | None) -
     if usb is None:
         return f"--probe {probe} --port PATH (no serial port was found on this machine)"
     identity = f"{usb.vendor:04x}:{usb.product:04x}" if usb.product is not None else f"{usb.vendor:04x}"
-    return f"connect the meter, then --probe {probe} --port PATH (no serial port with USB id {identity} was found)"
+    return (
+        f"connect the meter, then --probe {probe} --port PATH (no serial port with USB id {identity} was found)"
+    )
 
 
 def port_availability(probe: str, options: ProbeOptions, usb: UsbId | None) -> Availability:
@@ -149,8 +151,8 @@ def split_port(text: str, default_baud: int) -> tuple[str, int]:
 def open_port(probe: str, options: ProbeOptions, *, baud: int, usb: UsbId | None = None) -> SerialPort:
     """Open the serial port the user named.
 
-    The port is locked, so that a second program cannot steal bytes. DTR goes high, as pyserial does by default: USB
-    meters send nothing without it. (It also resets an Arduino Uno, which then begins with its header line.)
+    The port is locked, so that a second program cannot steal bytes. DTR goes high, as pyserial does by default:
+    USB meters send nothing without it. (It also resets an Arduino Uno, which then begins with its header.)
 
     Args:
         probe: Name of the probe, which is also the extra that brings pyserial.

@@ -26,7 +26,8 @@ SILENCE_LIMIT_S = 3.0
 LOSS_LIMIT = 0.001
 # Fewer samples than this are no base for a share of one in a thousand.
 LOSS_BASE_SAMPLES = 2000
-DRIFT_LIMIT = 0.005
+# A crystal is good to one in ten thousand; this leaves room for the fit over ten seconds.
+CRYSTAL_DRIFT_LIMIT = 0.005
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +58,7 @@ class StreamingMeter(Protocol):
         port: Where it is; belongs to the sampler's thread between begin and end.
         pace_s: Seconds between two looks at the port.
         rate_hz: Raw samples per second.
+        drift_limit: Largest believable rate error of its clock; None where the rate itself was learnt from arrivals.
     """
 
     facts: ProbeFacts
@@ -64,6 +66,7 @@ class StreamingMeter(Protocol):
     port: SerialPort
     pace_s: float
     rate_hz: float
+    drift_limit: float | None
 
     def begin(self) -> None:
         """Tell the meter to stream."""
@@ -132,7 +135,9 @@ class StreamSampler:
         self._thread.start()
         came = self._first.wait(FIRST_SAMPLE_TIMEOUT_S)
         if self._error is not None or not came:
-            error = self._error or ProbeReadError(f"'{self.facts.name}' sent no sample in {FIRST_SAMPLE_TIMEOUT_S:g} s")
+            error = self._error or ProbeReadError(
+                f"'{self.facts.name}' sent no sample in {FIRST_SAMPLE_TIMEOUT_S:g} s"
+            )
             self.stop()
             raise error
 
@@ -173,7 +178,8 @@ class StreamSampler:
 
     def _check_rate(self, drift: float | None) -> None:
         """Compare the meter's sample count with our clock: finds losses that no counter of the meter shows."""
-        if drift is None or abs(drift) <= DRIFT_LIMIT:
+        limit = self._meter.drift_limit
+        if drift is None or limit is None or abs(drift) <= limit:
             return
         if drift > 0:
             second = round(self._meter.rate_hz)
