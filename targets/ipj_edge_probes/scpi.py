@@ -55,15 +55,17 @@ def connect(port: SerialPort, channel: str | None) -> EnergyCounter | PowerSampl
     line = ScpiLine(port)
     try:
         identity = line.query("*IDN?")
-        model = find_model(identity)
+    except ProbeReadError as error:
+        raise ProbeUnavailableError(
+            f"no SCPI instrument answers at {port.name} ({error}); check the baud rate (--port PATH@BAUD)"
+        ) from error
+    model = find_model(identity)
+    try:
         if model.kind is Kind.INTEGRATOR:
             return Wt300Counter(line, identity, element=channel or model.channel, model=model)
         return PolledSampler(SupplyMeter(line, identity, channel=channel or model.channel, model=model))
     except ProbeReadError as error:
-        raise ProbeUnavailableError(
-            f"no SCPI instrument that measures power at {port.name} ({error}); "
-            "check the baud rate (--port PATH@BAUD), that it is in remote mode and that the output is on"
-        ) from error
+        raise ProbeUnavailableError(f"{identity} at {port.name} gives no power: {error}") from error
 
 
 class SupplyMeter:

@@ -46,7 +46,7 @@ class ScpiModel(msgspec.Struct, frozen=True, kw_only=True):
     accuracy: float | None = None
 
 
-_BY_CHANNEL = {"volts": "MEAS:VOLT? {channel}", "amps": "MEAS:CURR? {channel}"}
+_VOLTS, _AMPS = "MEAS:VOLT? {channel}", "MEAS:CURR? {channel}"
 
 MODELS = (
     ScpiModel(
@@ -54,11 +54,21 @@ MODELS = (
     ),  # ±0.15 % basic power of the WT300E at 50/60 Hz
     ScpiModel(pattern=r"RIGOL.*,DL3", kind=Kind.POWER, power=":MEAS:POW?"),
     ScpiModel(
-        pattern=r"RIGOL.*,DP", kind=Kind.POWER, power=":MEAS:POWE? {channel}", channel="CH1", **_BY_CHANNEL
+        pattern=r"RIGOL.*,DP",
+        kind=Kind.POWER,
+        power=":MEAS:POWE? {channel}",
+        channel="CH1",
+        volts=_VOLTS,
+        amps=_AMPS,
     ),
     ScpiModel(pattern=r"SIGLENT.*,SDL", kind=Kind.POWER, power="MEAS:POW?"),
     ScpiModel(
-        pattern=r"SIGLENT.*,SPD", kind=Kind.POWER, power="MEAS:POWE? {channel}", channel="CH1", **_BY_CHANNEL
+        pattern=r"SIGLENT.*,SPD",
+        kind=Kind.POWER,
+        power="MEAS:POWE? {channel}",
+        channel="CH1",
+        volts=_VOLTS,
+        amps=_AMPS,
     ),
     ScpiModel(
         pattern=r"(AGILENT|KEYSIGHT).*,N67",

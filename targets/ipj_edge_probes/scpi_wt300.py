@@ -1,7 +1,7 @@
 """Yokogawa WT300 series: the instrument integrates energy without gaps; this reads its watt-hours.
 
-Commands: IM WT310E-17EN (communication interface manual). Answers come in the short form (``STAR``), so states are
-compared by prefix.
+Commands: communication interface manual of the WT300 series. Answers come in the short form (``STAR``), so states
+are compared by prefix.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Wt300Counter:
         while not (state := self._line.query(":INTEGRATE:STATE?").upper()).startswith("STAR"):
             if state.startswith("ERR") or time.monotonic() > deadline_s:
                 raise ProbeUnavailableError(
-                    f"the WT300 does not start to integrate (state {state}): take it out of hold and clear its error"
+                    f"the WT300 does not integrate (state {state}): take it out of hold and clear its error"
                 )
             time.sleep(UPDATE_S / 2)
         self._wait_for_update()

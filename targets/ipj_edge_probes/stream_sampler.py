@@ -58,7 +58,7 @@ class StreamingMeter(Protocol):
         port: Where it is; belongs to the sampler's thread between begin and end.
         pace_s: Seconds between two looks at the port.
         rate_hz: Raw samples per second.
-        drift_limit: Largest believable rate error of its clock; None where the rate itself was learnt from arrivals.
+        drift_limit: Largest believable rate error of its clock; None where the rate was learnt from arrivals.
     """
 
     facts: ProbeFacts

@@ -14,6 +14,7 @@ from ipj_edge_probes.um25c_decode import UmRecord, find_record
 BAUD = 9600
 ASK = b"\xf0"
 REPLY_TIMEOUT_S = 1.0
+BREAK_S = 0.25  # a record that pauses this long will not be finished
 TRIES = 3
 REFRESH_S = 0.5
 # Stated for the UM25C: volts ±(0.05 % + 2 digits), amperes ±(0.1 % + 4 digits).
@@ -95,7 +96,10 @@ class UmMeter:
         rest = b""
         deadline_s = time.monotonic() + REPLY_TIMEOUT_S
         while (left_s := deadline_s - time.monotonic()) > 0:
-            record, rest = find_record(rest + self.port.read(left_s))
+            data = self.port.read(min(left_s, BREAK_S) if rest else left_s)
+            if not data:
+                return None
+            record, rest = find_record(rest + data)
             if record is not None:
                 return record
         return None

@@ -62,8 +62,8 @@ class UmRecord(msgspec.Struct, frozen=True, kw_only=True):
 def find_record(received: bytes) -> tuple[UmRecord | None, bytes]:
     """Return the first record in what was received, or None, and the bytes to keep for the next try.
 
-    A record begins at a model id and must close as its model closes and agree with itself (power against volts times
-    amperes); else the search goes on one byte further.
+    A record begins at a model id and must close as its model closes and agree with itself (power against volts
+    times amperes); else the search goes on one byte further.
     """
     for start in range(len(received) - 1):
         if int.from_bytes(received[start : start + 2], "big") not in MODELS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import sys
@@ -42,11 +43,12 @@ class PtyHost:
 
     def __init__(self, instrument: Instrument) -> None:
         self._instrument = instrument
-        # The client's end stays open here too: else reading fails until a client comes.
-        self._master, self._slave = os.openpty()
-        tty.setraw(self._slave)
+        self._master, slave = os.openpty()
+        tty.setraw(slave)
+        self.port = os.ttyname(slave)
+        os.close(slave)
         os.set_blocking(self._master, False)
-        self.port = os.ttyname(self._slave)
+        self._poll = select.poll()
         self._pending = bytearray()
         self._stopping = threading.Event()
         self._plugged = True
@@ -79,24 +81,29 @@ class PtyHost:
             self._unplug()
 
     def _step(self) -> None:
-        wanted = [self._master] if self._pending else []
-        readable, writable, _ = select.select([self._master], wanted, [], POLL_S)
+        self._poll.register(self._master, select.POLLIN | (select.POLLOUT if self._pending else 0))
+        events = dict(self._poll.poll(POLL_S * 1000)).get(self._master, 0)
+        if events & select.POLLHUP and not events & select.POLLIN:
+            # Nobody has opened the port; the instrument is switched on when somebody does.
+            self._pending.clear()
+            self._stopping.wait(POLL_S)
+            return
         now_s = time.monotonic()
-        if readable:
+        if events & select.POLLIN:
             self._pending += self._instrument.receive(os.read(self._master, 4096), now_s)
         produced = self._instrument.produce(now_s)
         if len(self._pending) < MAX_PENDING_BYTES:
             self._pending += produced
-        if writable:
+        if self._pending:
             self._send()
-        elif wanted:
-            # The client reads slowly; select came back at once for its input alone.
-            time.sleep(POLL_S)
 
     def _send(self) -> None:
         try:
             sent = os.write(self._master, self._pending[:65536])
-        except BlockingIOError:
+        except OSError as error:
+            # Full, or closed by the client just now.
+            if error.errno not in (errno.EAGAIN, errno.EIO):
+                raise
             return
         del self._pending[:sent]
 
@@ -104,7 +111,6 @@ class PtyHost:
         if self._plugged:
             self._plugged = False
             os.close(self._master)
-            os.close(self._slave)
 
 
 def serve(instrument: Instrument) -> int:
