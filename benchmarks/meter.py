@@ -98,17 +98,13 @@ def main():
         zones, median, p99 = zone_read_us(options)
         print(f"read {zones} RAPL zones of two sockets: {median:.1f} µs median, {p99:.1f} µs p99 (limit 100)")
         print(f"an empty window over them: {window_us(options):.1f} µs")
-        print(
-            f"rapl meter, waiting: {100 * cpu_share(Meter(['rapl'], options=options)):.3f} % of a core (limit 1)"
-        )
+        print(f"rapl meter, waiting: {100 * cpu_share(Meter(['rapl'], options=options)):.3f} % of a core (limit 1)")
         energy = tree.sysfs / "class/powercap/intel-rapl:0/energy_uj"
         polled = PolledSampler(facts(0.1), BOARD, lambda: {"input": int(energy.read_text()) * 1e-6}, 0.1)
         print(f"a file polled at 10 Hz: {100 * cpu_share(Meter([HandProbe(polled)])):.3f} % of a core (limit 1)")
     for rate_hz, seconds in ((1000, 3600), (100_000, 60)):
         share, peak = stream(rate_hz, seconds)
-        print(
-            f"{rate_hz} samples/s for {seconds} s: {100 * share:.2f} % of a core, {peak / 1e6:.1f} MB (limit 50)"
-        )
+        print(f"{rate_hz} samples/s for {seconds} s: {100 * share:.2f} % of a core, {peak / 1e6:.1f} MB (limit 50)")
 
 
 if __name__ == "__main__":

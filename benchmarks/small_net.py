@@ -43,9 +43,7 @@ def _model() -> onnx.ModelProto:
     rng = np.random.default_rng(0)
     shapes = {"w1": (16, 1, 3, 3), "w2": (32, 16, 3, 3), "w3": (10, 32)}
     weights = [
-        numpy_helper.from_array(
-            (rng.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))).astype(np.float32), name
-        )
+        numpy_helper.from_array((rng.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))).astype(np.float32), name)
         for name, shape in shapes.items()
     ]
     nodes = [

@@ -71,9 +71,7 @@ def convert(source: Any, precision: Precision, folder: Path) -> StageFiles:
     data = {"image": np.random.default_rng(1).standard_normal((200, 1, 8, 8)).astype(np.float32)}
     calibration = data if precision == "int8" else None
     return ToTflite().convert(
-        ConversionTask(
-            source=source, target="tflite-cpu", precision=precision, calibration=calibration, into=into
-        )
+        ConversionTask(source=source, target="tflite-cpu", precision=precision, calibration=calibration, into=into)
     )
 
 

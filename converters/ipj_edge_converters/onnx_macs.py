@@ -70,9 +70,7 @@ def _node_macs(node: Any, shapes: Shapes) -> int:
     if node.op_type in ("If", "Loop", "Scan"):
         inner = (graph for attribute in node.attribute for graph in (*attribute.graphs, attribute.g))
         if any(_multiplies(item) for graph in inner for part in all_graphs(graph) for item in part.node):
-            raise _UncountableError(
-                f"the work depends on the data ({node.op_type} {node.name})".replace(" )", ")")
-            )
+            raise _UncountableError(f"the work depends on the data ({node.op_type} {node.name})".replace(" )", ")"))
         return 0
     if not _multiplies(node):
         return 0

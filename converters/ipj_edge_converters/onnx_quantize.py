@@ -88,14 +88,10 @@ def check_calibration(inputs: Sequence[TensorSpec], calibration: Mapping[str, Ar
         raise DataError(f"no calibration data for the input {', '.join(missing)}")
     static, samples = static_batch(inputs), _samples(inputs, calibration)
     if static is not None and samples % static:
-        raise DataError(
-            f"the model takes {static} samples at a time; {samples} calibration samples do not fill that"
-        )
+        raise DataError(f"the model takes {static} samples at a time; {samples} calibration samples do not fill that")
 
 
-def calibration_batches(
-    inputs: Sequence[TensorSpec], calibration: Mapping[str, Array]
-) -> Iterator[dict[str, Array]]:
+def calibration_batches(inputs: Sequence[TensorSpec], calibration: Mapping[str, Array]) -> Iterator[dict[str, Array]]:
     """Cut calibration arrays into feeds, in order: batches where the batch is dynamic, else of its static size.
 
     An input without a batch axis has a value a sample too; where these differ, samples are fed one by one.
@@ -107,9 +103,7 @@ def calibration_batches(
 
 def _samples(inputs: Sequence[TensorSpec], calibration: Mapping[str, Array]) -> int:
     return min(
-        len(calibration[spec.name])
-        for spec in inputs
-        if spec.batch_axis is not None or _is_listed(spec, calibration)
+        len(calibration[spec.name]) for spec in inputs if spec.batch_axis is not None or _is_listed(spec, calibration)
     )
 
 
@@ -119,9 +113,7 @@ def _is_listed(spec: TensorSpec, calibration: Mapping[str, Array]) -> bool:
 
 
 def _dynamic_size(inputs: Sequence[TensorSpec], calibration: Mapping[str, Array]) -> int:
-    settings = [
-        calibration[spec.name] for spec in inputs if spec.batch_axis is None and _is_listed(spec, calibration)
-    ]
+    settings = [calibration[spec.name] for spec in inputs if spec.batch_axis is None and _is_listed(spec, calibration)]
     if any((values != values[:1]).any() for values in settings):
         return 1
     sample_bytes = sum(calibration[spec.name][:1].nbytes for spec in inputs if spec.batch_axis is not None)

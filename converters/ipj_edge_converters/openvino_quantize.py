@@ -23,9 +23,7 @@ from ipj_edge.values import TensorSpec
 from ipj_edge_converters.openvino_file import one_line
 
 
-def quantize(
-    model: Any, calibration: Mapping[str, Array], inputs: tuple[TensorSpec, ...], *, full_range: bool
-) -> Any:
+def quantize(model: Any, calibration: Mapping[str, Array], inputs: tuple[TensorSpec, ...], *, full_range: bool) -> Any:
     """Return a quantized copy of a float model.
 
     Args:
@@ -72,9 +70,7 @@ def has_attention(model: Any) -> bool:
     return False
 
 
-def _samples(
-    model: Any, calibration: Mapping[str, Array], inputs: tuple[TensorSpec, ...]
-) -> list[dict[str, Array]]:
+def _samples(model: Any, calibration: Mapping[str, Array], inputs: tuple[TensorSpec, ...]) -> list[dict[str, Array]]:
     count = min(len(calibration[spec.name]) for spec in inputs)
     batch = max((_static_batch(model, spec) for spec in inputs), default=1)
     groups = [np.arange(start, start + batch) % count for start in range(0, count, batch)]

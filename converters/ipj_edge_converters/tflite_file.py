@@ -107,9 +107,7 @@ def read_facts(data: bytes) -> TfliteFacts:
     for side, tensors in ((signature.inputs, graph.inputs), (signature.outputs, graph.outputs)):
         stray = [text(entry.name) for entry in side if entry.tensorIndex not in list(tensors)]
         if stray:
-            raise ConversionError(
-                f"the signature of the .tflite file names {stray}, which its graph does not have"
-            )
+            raise ConversionError(f"the signature of the .tflite file names {stray}, which its graph does not have")
     return TfliteFacts(
         inputs=tuple(_tensor(graph, entry) for entry in signature.inputs),
         outputs=tuple(_tensor(graph, entry) for entry in signature.outputs),
@@ -158,9 +156,7 @@ def operator_names(model: Any) -> list[str]:
     for code in model.operatorCodes:
         # Codes above 127 stand in the newer field; the older then holds a placeholder (schema.fbs, OperatorCode).
         number = max(code.builtinCode, code.deprecatedBuiltinCode)
-        names.append(
-            text(code.customCode) if number == builtin.CUSTOM else known.get(number, f"OPERATOR_{number}")
-        )
+        names.append(text(code.customCode) if number == builtin.CUSTOM else known.get(number, f"OPERATOR_{number}"))
     return names
 
 
@@ -225,9 +221,7 @@ def _quantization(tensor: Any) -> Quantization | None:
 
 def _bytes_at(data: bytes, offset: int, size: int) -> bytes:
     if offset + size > len(data):
-        raise ConversionError(
-            "the .tflite file is cut short: a buffer lies behind its end; convert the model again"
-        )
+        raise ConversionError("the .tflite file is cut short: a buffer lies behind its end; convert the model again")
     return data[offset : offset + size]
 
 

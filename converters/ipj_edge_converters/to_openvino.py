@@ -150,8 +150,7 @@ def _port(engine_port: Any, spec: TensorSpec) -> Port:
         raise ConversionError(f"openvino sees '{spec.name}' as {sizes}, the source as {list(spec.shape)}")
     # A size that openvino could not work out is still known when the source states it.
     shape = tuple(
-        stated if size.is_dynamic else int(size.get_length())
-        for size, stated in zip(sizes, spec.shape, strict=True)
+        stated if size.is_dynamic else int(size.get_length()) for size, stated in zip(sizes, spec.shape, strict=True)
     )
     return Port(
         name=spec.name, engine_name=spec.name, shape=shape, dtype=engine_port.get_element_type().to_dtype().name
@@ -160,9 +159,7 @@ def _port(engine_port: Any, spec: TensorSpec) -> Port:
 
 def _static_batch(inputs: tuple[TensorSpec, ...], takes: tuple[Port, ...]) -> int | None:
     sizes = {
-        port.shape[spec.batch_axis]
-        for spec, port in zip(inputs, takes, strict=True)
-        if spec.batch_axis is not None
+        port.shape[spec.batch_axis] for spec, port in zip(inputs, takes, strict=True) if spec.batch_axis is not None
     }
     fixed = [size for size in sizes if isinstance(size, int)]
     return fixed[0] if fixed else None

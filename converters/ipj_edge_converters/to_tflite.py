@@ -59,9 +59,7 @@ def _batch_size(inputs: tuple[TensorSpec, ...]) -> int:
     sizes = {spec.shape[spec.batch_axis] for spec in inputs if spec.batch_axis is not None}
     fixed = {size for size in sizes if isinstance(size, int)}
     if len(fixed) > 1:
-        raise UnsupportedError(
-            f"the inputs have different batch sizes {sorted(fixed)}: give them one with --input"
-        )
+        raise UnsupportedError(f"the inputs have different batch sizes {sorted(fixed)}: give them one with --input")
     return fixed.pop() if fixed else 1
 
 
@@ -112,9 +110,7 @@ def _conversion_failure(error: Exception) -> ConversionError:
             f"TFLite has no form of '{operator}'{why}: replace it in the model or choose another target",
             (operator,),
         )
-    return ConversionError(
-        f"litert-torch could not convert the model: {type(error).__name__}: {_first_line(told)}"
-    )
+    return ConversionError(f"litert-torch could not convert the model: {type(error).__name__}: {_first_line(told)}")
 
 
 def _check_kernels(data: bytes) -> None:

@@ -85,9 +85,7 @@ class BatteryReader:
             ProbeReadError: a charger is on, no battery discharges, or one gives no figure.
         """
         self._check_chargers()
-        states = {
-            folder.name: text_or_empty(folder / "status", self._read) or "Unknown" for folder in self.batteries
-        }
+        states = {folder.name: text_or_empty(folder / "status", self._read) or "Unknown" for folder in self.batteries}
         if "Discharging" not in states.values():
             said = ", ".join(f"{name} is '{state}'" for name, state in states.items())
             raise UnreadableError(f"{said}: only a discharging battery shows what the machine draws", _UNPLUG)

@@ -38,9 +38,7 @@ _HELD_S = {
     "ltc4151": 1 / 6,
     "ltc2947": 0.1,
     **dict.fromkeys(("xe", "i915", "amd_energy"), 0.001),
-    **dict.fromkeys(
-        ("ina219", "ina220", "ina226", "ina230", "ina231", "ina260", "ina237", "ina238", "ina228"), 0.036
-    ),
+    **dict.fromkeys(("ina219", "ina220", "ina226", "ina230", "ina231", "ina260", "ina237", "ina238", "ina228"), 0.036),
 }
 
 _ASSUMED_UPDATE_S = 1.0
@@ -222,9 +220,7 @@ def select(chips: Sequence[Chip], wanted: str) -> Choice:
         for channel in channels
     }
     if len({channel.kind == "energy" for channel in by_rail.values()}) != 1:
-        raise RefusalError(
-            "hwmon", f"'{wanted}' mixes energy counters with power", f"select one of {_list(chips)}"
-        )
+        raise RefusalError("hwmon", f"'{wanted}' mixes energy counters with power", f"select one of {_list(chips)}")
     return Choice(chips=tuple(chip for chip, _ in found.values()), channels=by_rail)
 
 

@@ -243,9 +243,7 @@ def _product_channels(folder: Path, name: str, read: Reader) -> Iterator[Channel
         rail = current_label or voltage_label or f"in{pair}*curr{index}"
         # INA3221 drivers label the voltage; the label of a current may then say no more than "Current 1".
         rail = voltage_label if name == "ina3221" and voltage_label else rail
-        yield Channel(
-            rail=rail, kind="product", files=(folder / f"in{pair}_input", folder / f"curr{index}_input")
-        )
+        yield Channel(rail=rail, kind="product", files=(folder / f"in{pair}_input", folder / f"curr{index}_input"))
 
 
 def _voltage_index(folder: Path, name: str, index: int, read: Reader) -> int | None:
@@ -295,7 +293,5 @@ def _stated_error(text: str) -> float | None:
 
 def _update_interval_s(folder: Path, read: Reader) -> float | None:
     stated = [folder / "update_interval", *sorted(folder.glob("power*_average_interval"))]
-    found = [
-        int(text) * 1e-3 for path in stated if (text := text_or_empty(path, read)).isdigit() and int(text) > 0
-    ]
+    found = [int(text) * 1e-3 for path in stated if (text := text_or_empty(path, read)).isdigit() and int(text) > 0]
     return max(found) if found else None

@@ -101,9 +101,7 @@ class JetsonProbe:
         reader = BoardReader(board, self._read)
         with refusing(self.name):
             reader()
-        rails = tuple(
-            Rail(name=label, boundary="module", counted=label in board.counted) for label in board.sensors
-        )
+        rails = tuple(Rail(name=label, boundary="module", counted=label in board.counted) for label in board.sensors)
         return PolledSampler(facts(board, options), rails, reader, _POLL_S, clock=self._clock)
 
     def board(self, options: ProbeOptions) -> Board:

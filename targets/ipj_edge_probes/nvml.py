@@ -162,9 +162,7 @@ def choose(devices: Sequence[GpuDevice], options: ProbeOptions) -> tuple[GpuDevi
         ProbeUnavailableError: none, none visible, or one that is not here.
     """
     if not devices:
-        raise RefusalError(
-            "nvml", "the NVIDIA driver is here but lists no GPU", "look into nvidia-smi -L and dmesg"
-        )
+        raise RefusalError("nvml", "the NVIDIA driver is here but lists no GPU", "look into nvidia-smi -L and dmesg")
     if options.select is not None:
         return selected(options.select, devices)
     uuids = visible_uuids(options.visible_devices, devices, options.device_order)

@@ -90,9 +90,7 @@ class Driver:
         Raises:
             UnreadableError: the GPU gives no power, or does not answer.
         """
-        return (
-            float(self._ask(device.uuid, self._nvml.nvmlDeviceGetPowerUsage, self._handle(device.index))) * 1e-3
-        )
+        return float(self._ask(device.uuid, self._nvml.nvmlDeviceGetPowerUsage, self._handle(device.index))) * 1e-3
 
     def counts_energy(self, device: GpuDevice) -> bool:
         """Say whether a GPU has an energy counter.

@@ -33,9 +33,7 @@ def output_of(command: tuple[str, ...], timeout_s: float) -> str:
     """
     name = command[0].rpartition("/")[2]
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=timeout_s, check=False
-        )
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=timeout_s, check=False)
     except subprocess.TimeoutExpired as error:
         raise UnreadableError(f"'{name}' gave no answer within {timeout_s:g} s") from error
     except OSError as error:

@@ -74,9 +74,7 @@ class PowercapRoute:
         zones = [zone for zone in self._zones() if _counts(zone) or _gives_a_number(zone.energy)]
         mirrored = mirrored_dies(zones)
         kept = [zone for zone in zones if zone.package not in mirrored]
-        notes = (
-            [f"{', '.join(sorted(mirrored))} left out: mirrors of the same socket's counter"] if mirrored else []
-        )
+        notes = [f"{', '.join(sorted(mirrored))} left out: mirrors of the same socket's counter"] if mirrored else []
         ranges = [zone.range_j for zone in kept if zone.range_j > 0]
         return PowercapCounter(
             kept,
@@ -202,8 +200,7 @@ class PowercapCounter:
             raise ProbeReadError(f"{name} was not read for {elapsed_s:.0f} s and may have wrapped unseen")
         if step > MAX_POWER_W * 1e6 * (elapsed_s + _SLACK_S):
             raise ProbeReadError(
-                f"{name} moved by {step * 1e-6:.0f} J in {elapsed_s:.3g} s, more than any processor "
-                "draws: it was reset"
+                f"{name} moved by {step * 1e-6:.0f} J in {elapsed_s:.3g} s, more than any processor draws: it was reset"
             )
         return step
 

@@ -75,9 +75,7 @@ class Rpi5Reader:
             return parse_pmic(output_of(self._command, self._timeout_s))
         except UnreadableError as error:
             if "/dev/vcio" in error.reason or "VCHI" in error.reason:
-                raise UnreadableError(
-                    error.reason, "add this user to the group 'video' and log in again"
-                ) from error
+                raise UnreadableError(error.reason, "add this user to the group 'video' and log in again") from error
             raise
 
 
@@ -93,9 +91,7 @@ def parse_pmic(text: str) -> dict[str, float]:
     power_w = {rail: pair["A"] * pair["V"] for rail, pair in found.items() if len(pair) == 2}
     if not power_w:
         said = " ".join(text.split())[:80] or "nothing"
-        raise UnreadableError(
-            f"'vcgencmd pmic_read_adc' said: {said}", "only a Raspberry Pi 5 has this power chip"
-        )
+        raise UnreadableError(f"'vcgencmd pmic_read_adc' said: {said}", "only a Raspberry Pi 5 has this power chip")
     backwards = [rail for rail, value in power_w.items() if value < 0]
     if backwards:
         raise UnreadableError(f"{', '.join(backwards)} reads negative power")

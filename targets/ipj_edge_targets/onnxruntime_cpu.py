@@ -230,9 +230,7 @@ class OnnxruntimeSession:
     def _explained(self, error: Exception, feeds: Feeds) -> IpjEdgeError:
         self._opened()
         check_feeds(self.stage, feeds)
-        return TargetError(
-            f"onnxruntime failed on '{self.stage.name}': {_one_line(error, Path(self.stage.file))}"
-        )
+        return TargetError(f"onnxruntime failed on '{self.stage.name}': {_one_line(error, Path(self.stage.file))}")
 
 
 def _bind(bind: Any, name: str, memory: Array) -> None:

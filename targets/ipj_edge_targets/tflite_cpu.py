@@ -120,9 +120,7 @@ class TfliteSession:
             for name, index in self._takes:
                 self._set(index, feeds[name])
         except KeyError as error:
-            raise InputError(
-                f"no array for {error}; this stage takes {[name for name, _ in self._takes]}"
-            ) from error
+            raise InputError(f"no array for {error}; this stage takes {[name for name, _ in self._takes]}") from error
         except ValueError as error:
             raise InputError(f"the engine refuses an array: {first_line(error)}") from error
         try:
@@ -179,9 +177,7 @@ def _bound(ports: tuple[Port, ...], details: list[dict[str, Any]], path: Path) -
             raise BundleError(f"'{path.name}' has no tensor '{port.engine_name}'; it has {list(by_name)}")
         expected, found = _facts_of_port(port), _facts_of_detail(detail)
         if expected != found:
-            raise BundleError(
-                f"tensor '{port.engine_name}' of '{path.name}' is {found}; the manifest says {expected}"
-            )
+            raise BundleError(f"tensor '{port.engine_name}' of '{path.name}' is {found}; the manifest says {expected}")
         bound.append((port.name, int(detail["index"])))
     return tuple(bound)
 
@@ -206,9 +202,7 @@ def _effective(interpreter: Any, stage: StageSpec, *, engine: Engine, threads: i
         engine=engine.distribution,
         engine_version=engine.version,
         threads=threads,
-        execution_precision=_manifest_precision(stage)
-        if operators is None
-        else _precision(interpreter, operators),
+        execution_precision=_manifest_precision(stage) if operators is None else _precision(interpreter, operators),
         # No delegate is passed in, so one that took operators is the default one.
         providers=("XNNPACK",) if delegated else (),
         affinity=host.affinity(),

@@ -39,9 +39,7 @@ def measure(tmp_path: Path, *arguments: str, **variables: str) -> dict[str, Any]
 def test_a_chip_below_another_root_gives_joules_watts_and_the_boundary(tmp_path: Path):
     sysfs = FakeSysfs(tmp_path / "host/sys")
     sysfs.hwmon("ina226", {"power1_input": 2_500_000})
-    said = measure(
-        tmp_path, "--sysfs-root", str(sysfs.root), "--probe", "hwmon", "--error", "20%", "--", "sleep", "1"
-    )
+    said = measure(tmp_path, "--sysfs-root", str(sysfs.root), "--probe", "hwmon", "--error", "20%", "--", "sleep", "1")
     assert said["watts"] == pytest.approx(2.5)
     assert said["joules"] == pytest.approx(2.5 * said["seconds"])
     assert (said["provenance"], said["boundary"]) == ("measured", "rails")
@@ -114,9 +112,7 @@ def test_a_file_for_root_only_is_a_reason_with_its_remedy_never_zero(open_folder
         "print(json.dumps([found.available, found.reason, found.fix]))\n"
     )
     command = [sys.executable, "-c", code, str(open_folder / "sys"), str(NOBODY)]
-    available, reason, fix = json.loads(
-        subprocess.run(command, check=True, capture_output=True, timeout=60).stdout
-    )
+    available, reason, fix = json.loads(subprocess.run(command, check=True, capture_output=True, timeout=60).stdout)
     assert available is False
     assert "energy1_input is there but this user may not read it" in reason
     assert "chmod a+r" in fix

@@ -18,9 +18,7 @@ PROBES = ("hwmon", "nvml", "battery", "jetson", "rpi5", "ipmi")
 def nothing(tmp_path: Path) -> ProbeOptions:
     (tmp_path / "sys").mkdir()
     (tmp_path / "bin").mkdir()
-    return ProbeOptions(
-        sysfs_root=str(tmp_path / "sys"), search_path=str(tmp_path / "bin"), select="no such thing"
-    )
+    return ProbeOptions(sysfs_root=str(tmp_path / "sys"), search_path=str(tmp_path / "bin"), select="no such thing")
 
 
 @pytest.mark.parametrize("name", PROBES)

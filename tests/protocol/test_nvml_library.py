@@ -62,9 +62,7 @@ def ask(library: Path, state: Path, sleep_s: float = 0, **options: str) -> dict[
 
 
 def test_constant_power_gives_power_times_time_within_the_counter_s_updates(library: Path, tmp_path: Path):
-    write_state(
-        tmp_path / "state", [FakeGpu(uuid=A, name="NVIDIA L4", power_mw=50_000, since_s=time.monotonic())]
-    )
+    write_state(tmp_path / "state", [FakeGpu(uuid=A, name="NVIDIA L4", power_mw=50_000, since_s=time.monotonic())])
     said = ask(library, tmp_path / "state", sleep_s=1)
     assert said["kind"] == "NvmlCounter"
     # One update of 100 ms at each end together: at most 5 J.
@@ -113,9 +111,7 @@ def test_return_codes_of_the_library_become_reasons(
 
 
 def test_power_serves_where_the_library_has_no_counter(library: Path, tmp_path: Path):
-    write_state(
-        tmp_path / "state", [FakeGpu(uuid=A, name="Tesla P4", energy_return=3, power_mw=9, architecture=4)]
-    )
+    write_state(tmp_path / "state", [FakeGpu(uuid=A, name="Tesla P4", energy_return=3, power_mw=9, architecture=4)])
     said = ask(library, tmp_path / "state")
     assert said["kind"] == "NvmlSampler"
     assert "no energy counter" in said["note"]

@@ -312,9 +312,7 @@ def public_folder():
 
 def test_a_counter_that_root_alone_may_read_is_reported_with_its_remedy(public_folder):
     tree = powercap.two_sockets(public_folder / "sys")
-    done = subprocess.run(
-        [sys.executable, "-c", _AS_NOBODY, tree.sysfs], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", _AS_NOBODY, tree.sysfs], capture_output=True, text=True, check=True)
     fix, reading, note = done.stdout.splitlines()
     assert fix == f"sudo chmod a+r {tree.sysfs}/class/powercap/intel-rapl*:*/energy_uj (until reboot)"
     assert reading.startswith("no joules (rapl): RAPL is present but not permitted")
@@ -328,9 +326,7 @@ def test_the_remedy_helps(public_folder):
     subprocess.run(f"chmod a+r {tree.sysfs}/class/powercap/intel-rapl*:*/energy_uj", shell=True, check=True)
     energy = tree.sysfs / "class/powercap/intel-rapl:0:0/energy_uj"
     assert stat.S_IMODE(energy.stat().st_mode) == 0o444
-    done = subprocess.run(
-        [sys.executable, "-c", _AS_NOBODY, tree.sysfs], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", _AS_NOBODY, tree.sysfs], capture_output=True, text=True, check=True)
     assert "not permitted" not in done.stdout
 
 

@@ -197,8 +197,7 @@ def test_the_ratio_of_interleaved_runs_covers_the_truth():
     hits = 0
     for _ in range(300):
         a, b = (
-            per_inference([window(float(e)) for e in rng.normal(mean, 0.03 * mean, 8)], [10] * 8)
-            for mean in (30, 20)
+            per_inference([window(float(e)) for e in rng.normal(mean, 0.03 * mean, 8)], [10] * 8) for mean in (30, 20)
         )
         got = ratio(a, b)
         hits += got.low <= 1.5 <= got.high

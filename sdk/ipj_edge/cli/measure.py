@@ -63,9 +63,7 @@ def command(
     meter = Meter(probes or ("auto",), options=collect(given), require_measured=require_measured, error=error)
     with meter:
         to_stderr = json_path == "-"
-        document, readings, code = (
-            _triggered(meter, to_stderr) if trigger else _child(meter, name, command, to_stderr)
-        )
+        document, readings, code = _triggered(meter, to_stderr) if trigger else _child(meter, name, command, to_stderr)
     _write(document, json_path)
     if require_measured and code not in INTERRUPTED and not all(_is_measured(one) for one in readings):
         click.echo("ipj-edge: a measured figure is required and there is none", err=True)

@@ -26,9 +26,7 @@ def percent(ctx: click.Context, param: click.Parameter, value: str) -> float:
 
 
 _OPTIONS = (
-    click.option(
-        "--sysfs-root", default="/sys", metavar="DIR", help="Where sysfs is mounted.", show_default=True
-    ),
+    click.option("--sysfs-root", default="/sys", metavar="DIR", help="Where sysfs is mounted.", show_default=True),
     click.option("--port", metavar="PORT", help="Serial port of a meter, or the file a probe reads."),
     click.option("--voltage", type=float, metavar="V", help="Supply voltage, for meters that see current only."),
     click.option("--select", metavar="NAME", help="Chip, channel or rail, where there are several."),

@@ -72,9 +72,7 @@ def _show_one(report: ProbeReport) -> None:
     click.echo(f"  boundary: {facts.boundary}")
     click.echo(f"  provenance: {facts.provenance}")
     click.echo(f"  update interval: {_seconds(facts.update_interval_s)}")
-    click.echo(
-        f"  energy step: {facts.quantum_j:.3g} J" if facts.quantum_j else "  energy step: none (gives power)"
-    )
+    click.echo(f"  energy step: {facts.quantum_j:.3g} J" if facts.quantum_j else "  energy step: none (gives power)")
     click.echo(f"  accuracy: {_accuracy(facts.accuracy)}")
     if facts.note:
         click.echo(f"  note: {facts.note}")

@@ -38,9 +38,7 @@ class ManualClock:
     @property
     def clocks(self) -> Clocks:
         """The time sources for a meter."""
-        return Clocks(
-            monotonic=lambda: self.now_s, boottime=lambda: self.now_s + self.suspended_s, sleep=self.advance
-        )
+        return Clocks(monotonic=lambda: self.now_s, boottime=lambda: self.now_s + self.suspended_s, sleep=self.advance)
 
 
 class HandCounter:

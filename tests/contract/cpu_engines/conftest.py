@@ -80,9 +80,7 @@ class OnnxSource:
         """Return calibration arrays, first axis = samples, as the pipeline hands them to a converter."""
         rows = [self.feeds(1, seed=seed + index) for index in range(samples)]
         return {
-            spec.name: np.stack(
-                [row[spec.name] if spec.batch_axis is None else row[spec.name][0] for row in rows]
-            )
+            spec.name: np.stack([row[spec.name] if spec.batch_axis is None else row[spec.name][0] for row in rows])
             for spec in self.inputs
         }
 
@@ -131,9 +129,7 @@ def conv_net(folder):
     norm += [g.weight("mu", (16,), 0.1), g.constant("var", np.linspace(0.8, 1.3, 16, dtype=np.float32))]
     g.node("BatchNormalization", ["c1", *norm], "n1")
     g.node("Relu", ["n1"], "r1")
-    g.node(
-        "Conv", ["r1", g.weight("w2", (16, 1, 3, 3)), g.weight("b2", (16,), 0.1)], "c2", group=16, pads=[1] * 4
-    )
+    g.node("Conv", ["r1", g.weight("w2", (16, 1, 3, 3)), g.weight("b2", (16,), 0.1)], "c2", group=16, pads=[1] * 4)
     g.node("Relu", ["c2"], "r2")
     g.node("GlobalAveragePool", ["r2"], "pooled")
     g.node("Flatten", ["pooled"], "flat")

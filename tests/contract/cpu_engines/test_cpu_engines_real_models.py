@@ -118,9 +118,7 @@ def test_resnet20_in_float16_can_be_quantized(resnet, cifar, convert, tmp_path):
 
 
 @pytest.mark.parametrize(("variant", "precision", "least"), [("dyn", "fp32", 0.913), ("int8_qdq", "int8", 0.909)])
-def test_resnet20_keeps_its_accuracy_on_onnxruntime(
-    resnet, cifar, onnx_bundle, tmp_path, variant, precision, least
-):
+def test_resnet20_keeps_its_accuracy_on_onnxruntime(resnet, cifar, onnx_bundle, tmp_path, variant, precision, least):
     images, labels, _ = cifar
     bundle = onnx_bundle(resnet(variant, precision=precision), tmp_path / "out")
     assert least <= accuracy(bundle, normalised(images), labels, target=OnnxruntimeCpu) <= least + 0.004

@@ -81,9 +81,7 @@ def test_another_precision_is_refused(bundle):
         open_one(bf16)
 
 
-def test_a_vnni_bundle_is_refused_where_the_cpu_has_none(
-    conv_source, quantized, onnx_bundle, tmp_path, monkeypatch
-):
+def test_a_vnni_bundle_is_refused_where_the_cpu_has_none(conv_source, quantized, onnx_bundle, tmp_path, monkeypatch):
     assuming = onnx_bundle(quantized(conv_source), tmp_path / "out", isa="vnni")
     monkeypatch.setattr(host, "has_vnni", lambda: False)
     with pytest.raises(TargetUnavailableError, match="--isa avx2") as caught:

@@ -72,9 +72,7 @@ def test_int8_is_confirmed_by_the_kernels_the_engine_chose(conv_source, convert,
 
 def test_a_float_file_that_calls_itself_int8_is_refused(bundle):
     lying = msgspec.structs.replace(bundle, manifest=msgspec.structs.replace(bundle.manifest, precision="int8"))
-    with pytest.raises(
-        TargetUnavailableError, match="execution precision: int8 was asked for, the engine gives f32"
-    ):
+    with pytest.raises(TargetUnavailableError, match="execution precision: int8 was asked for, the engine gives f32"):
         open_one(lying)
 
 
@@ -95,9 +93,7 @@ def test_another_precision_is_refused(bundle):
 
 def test_a_vnni_bundle_is_refused_where_the_cpu_has_none(bundle, monkeypatch):
     requires = Requirements(engine="openvino", engine_version="1", isa="vnni")
-    assuming = msgspec.structs.replace(
-        bundle, manifest=msgspec.structs.replace(bundle.manifest, requires=requires)
-    )
+    assuming = msgspec.structs.replace(bundle, manifest=msgspec.structs.replace(bundle.manifest, requires=requires))
     monkeypatch.setattr(host, "has_vnni", lambda: False)
     with pytest.raises(TargetUnavailableError, match="--isa avx2"):
         open_one(assuming)
@@ -119,9 +115,7 @@ def test_many_batch_sizes_do_not_pile_up_tensors(conv_source, bundle):
         session.run(conv_source.feeds(size))
     assert len(session._lanes) <= 16
     feeds = conv_source.feeds(1)
-    np.testing.assert_allclose(
-        session.run(feeds)["logits"], conv_source.run(feeds)["logits"], rtol=1e-3, atol=1e-5
-    )
+    np.testing.assert_allclose(session.run(feeds)["logits"], conv_source.run(feeds)["logits"], rtol=1e-3, atol=1e-5)
 
 
 def test_inputs_that_are_not_contiguous_are_taken_as_they_are(conv_source, bundle):

@@ -38,9 +38,7 @@ def test_ports_carry_the_sources_names_and_the_named_batch(any_source, tmp_path)
     assert [(port.name, port.engine_name, port.shape, port.dtype) for port in made.takes] == [
         (spec.name, spec.name, spec.shape, spec.dtype) for spec in any_source.inputs
     ]
-    assert [(port.name, port.shape) for port in made.adds] == [
-        (spec.name, spec.shape) for spec in any_source.outputs
-    ]
+    assert [(port.name, port.shape) for port in made.adds] == [(spec.name, spec.shape) for spec in any_source.outputs]
     assert made.static_batch is None
     assert made.isa == ""
 
@@ -221,9 +219,7 @@ def widest_weight(xml):
 
     model = import_openvino().Core().read_model(xml)
     constants = [each.data for each in model.get_ops() if each.get_type_name() == "Constant"]
-    weights = [
-        each for each in constants if each.dtype == "int8" and each.ndim != 5
-    ]  # 5: depthwise, see quantize
+    weights = [each for each in constants if each.dtype == "int8" and each.ndim != 5]  # 5: depthwise, see quantize
     assert weights
     return max(int(np.abs(each.astype(np.int32)).max()) for each in weights)
 

@@ -68,9 +68,7 @@ def test_a_large_int8_file_can_be_read_by_openvino(converted, large_net, samples
 
 def test_weights_lie_at_multiples_of_sixteen_bytes(converted, large_net, samples):
     data = converted(large_net, "int8", samples(large_net, 20)).data
-    weights = [
-        bytes(buffer.data) for buffer in buffers_of(data) if buffer.data is not None and len(buffer.data) > 64
-    ]
+    weights = [bytes(buffer.data) for buffer in buffers_of(data) if buffer.data is not None and len(buffer.data) > 64]
     assert len(weights) >= 4
     assert [data.index(content) % 16 for content in weights] == [0] * len(weights)
 
@@ -141,9 +139,7 @@ def convert_in_a_fresh_process(folder: Path, seed: str) -> tuple[dict[str, str],
         check=False,
     )
     assert process.returncode == 0, process.stderr
-    hashes = {
-        path.parent.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.rglob("*.tflite")
-    }
+    hashes = {path.parent.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.rglob("*.tflite")}
     return hashes, process.stdout + process.stderr
 
 

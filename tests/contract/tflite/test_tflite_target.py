@@ -52,12 +52,8 @@ def test_the_plugin_is_registered():
 
 
 def test_importing_the_target_imports_no_engine():
-    code = (
-        "import sys, ipj_edge_targets.tflite_cpu; print(sorted({'ai_edge_litert', 'torch'} & set(sys.modules)))"
-    )
-    assert (
-        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
-    )
+    code = "import sys, ipj_edge_targets.tflite_cpu; print(sorted({'ai_edge_litert', 'torch'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
 def test_the_engine_is_available_with_its_version():

@@ -30,9 +30,7 @@ def power(sysfs: FakeSysfs, select: str | None = None) -> dict[str, float]:
 
 
 def counted(sysfs: FakeSysfs, select: str | None = None) -> list[str]:
-    return [
-        rail for rail, channel in HwmonProbe().choose(options(sysfs, select)).channels.items() if channel.counted
-    ]
+    return [rail for rail, channel in HwmonProbe().choose(options(sysfs, select)).channels.items() if channel.counted]
 
 
 def refusal(sysfs: FakeSysfs, select: str | None = None) -> str:

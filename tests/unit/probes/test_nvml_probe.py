@@ -24,12 +24,8 @@ SLICED = (
 
 def gpus() -> list[FakeGpu]:
     return [
-        FakeGpu(
-            uuid=A, name="NVIDIA L4", bus="00000000:01:00.0", energy_mj=5_000, power_mw=30_000, architecture=8
-        ),
-        FakeGpu(
-            uuid=B, name="NVIDIA L4", bus="00000000:41:00.0", energy_mj=9_000, power_mw=40_000, architecture=8
-        ),
+        FakeGpu(uuid=A, name="NVIDIA L4", bus="00000000:01:00.0", energy_mj=5_000, power_mw=30_000, architecture=8),
+        FakeGpu(uuid=B, name="NVIDIA L4", bus="00000000:41:00.0", energy_mj=9_000, power_mw=40_000, architecture=8),
     ]
 
 

@@ -183,9 +183,7 @@ def test_an_operator_of_onnx_without_a_rule_is_a_reason(operator):
 
 def test_work_inside_a_branch_is_a_reason():
     def branch(name, node):
-        return helper.make_graph(
-            [node], name, [], [helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, 4))]
-        )
+        return helper.make_graph([node], name, [], [helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, 4))])
 
     heavy = branch("a", helper.make_node("MatMul", ["x", "w"], ["a"]))
     light = branch("b", helper.make_node("Identity", ["x"], ["b"]))

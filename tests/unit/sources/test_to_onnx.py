@@ -113,9 +113,7 @@ def test_int8_has_weight_scales_per_channel_and_no_batch_normalisation(nets, req
         for node in graph.node
         if node.op_type == "DequantizeLinear" and node.input[0] in tensors
     ]
-    shapes = {
-        tuple(weight.dims): list(scale.dims) for weight, scale in kernels if weight.data_type == TensorProto.INT8
-    }
+    shapes = {tuple(weight.dims): list(scale.dims) for weight, scale in kernels if weight.data_type == TensorProto.INT8}
     assert shapes[(8, 1, 3, 3)] == [8]
 
 
@@ -281,9 +279,7 @@ def quantized(nets, request_for, convert, tmp_path):
     """Return a function that opens an int8 ONNX file as a source, quantized for an instruction set."""
 
     def open_quantized(isa=""):
-        _, path = convert(
-            TorchOpener().open(request_for(f"{nets}:build", IMAGE)), "int8", {"image": images(20)}, isa
-        )
+        _, path = convert(TorchOpener().open(request_for(f"{nets}:build", IMAGE)), "int8", {"image": images(20)}, isa)
         kept = tmp_path / f"kept{isa}.onnx"
         kept.write_bytes(path.read_bytes())
         return OnnxOpener().open(request_for(kept)), kept
@@ -307,9 +303,7 @@ def test_a_quantized_source_keeps_its_own_scales(quantized, convert):
 
 def test_a_quantized_source_cannot_become_fp32(quantized, convert):
     source, _ = quantized()
-    with pytest.raises(
-        TargetUnavailableError, match="already quantized and keeps its own scales; fp32"
-    ) as caught:
+    with pytest.raises(TargetUnavailableError, match="already quantized and keeps its own scales; fp32") as caught:
         convert(source, "fp32")
     assert caught.value.exit_code == 6
 
@@ -365,9 +359,7 @@ def test_models_of_every_age_convert(opset, tmp_path, request_for, convert):
 
 def test_what_the_version_converter_cannot_bring_up_is_refused(tmp_path, request_for, convert):
     model = old_model(9)
-    model.graph.node.insert(
-        0, helper.make_node("Upsample", ["x", "scales"], ["up"], mode="nearest", name="upsample")
-    )
+    model.graph.node.insert(0, helper.make_node("Upsample", ["x", "scales"], ["up"], mode="nearest", name="upsample"))
     model.graph.initializer.append(numpy_helper.from_array(np.array([1, 1, 1, 1], np.float32), "scales"))
     model.graph.node[1].input[0] = "up"
     onnx.save_model(model, str(tmp_path / "old.onnx"))
@@ -421,7 +413,5 @@ def test_two_fresh_processes_write_the_same_bytes_and_nothing_on_stdout(nets, tm
         )
         assert done.stdout == ""
         assert done.stderr == ""
-        made.append(
-            [(work / file).read_bytes() for file in ("source.onnx", "fp32/model.onnx", "int8/model.onnx")]
-        )
+        made.append([(work / file).read_bytes() for file in ("source.onnx", "fp32/model.onnx", "int8/model.onnx")])
     assert made[0] == made[1]

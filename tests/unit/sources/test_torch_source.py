@@ -267,9 +267,7 @@ def test_the_hash_covers_factory_file_callable_and_weights(nets, request_for, tm
     weights = tmp_path / "w.safetensors"
     save_file({"weight": torch.zeros(2, 3), "bias": torch.zeros(2)}, weights)
     path = tmp_path / "linear.py"
-    path.write_text(
-        "from torch import nn\ndef build(): return nn.Linear(3, 2)\ndef other(): return nn.Linear(3, 2)\n"
-    )
+    path.write_text("from torch import nn\ndef build(): return nn.Linear(3, 2)\ndef other(): return nn.Linear(3, 2)\n")
     x = ("x", (1, 3))
     found = [
         TorchOpener().open(request_for(f"{path}:build", x)).sha256,
