@@ -84,7 +84,7 @@ def _request(**options: Any) -> ConvertRequest:
         output_names=output_names,
         meanings=meanings,
         labels=_parse.labels(options.pop("labels")),
-        preprocessing=_parse.preprocessing(options.pop("preprocess"), inputs),
+        preprocessing=_parse.preprocessing(options.pop("preprocess")),
         max_accuracy_drop=_parse.drop(options.pop("max_accuracy_drop")),
         **options,
     )

@@ -109,6 +109,8 @@ def _convert(prepared: Prepared, converter: Converter, target: str, precision: P
             raise DestinationError(
                 f"cannot write {folder.parent.parent}: the disk is full; nothing was published"
             ) from error
+        if isinstance(error, IpjEdgeError):
+            raise
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ConversionError(f"'{converter.name}' failed: {type(error).__name__}: {first[:300]}") from error
 

@@ -24,7 +24,7 @@ class ConvertRequest(msgspec.Struct, frozen=True, kw_only=True):
         output_names: Names for the outputs, in order.
         meanings: What outputs hold, by name; what is not given is inferred.
         labels: Class names in output order.
-        preprocessing: How images become inputs, by input name.
+        preprocessing: How images become inputs, by input name; ``""`` names the only input.
         calibration: Calibration set (see `ipj_edge.data.load_samples`); needed for static int8.
         data: Labelled data for the accuracy gate, and further inputs for parity.
         max_accuracy_drop: Largest drop of top-1 accuracy (0.01 is one point); None for no gate.
