@@ -102,9 +102,10 @@ def _convert(prepared: Prepared, converter: Converter, target: str, precision: P
     )
     try:
         return converter.convert(task)
-    except (IpjEdgeError, OSError):
+    except OSError:
         raise
     except Exception as error:
+        # Engines report a full disk in words of their own, or as a failed stream.
         if shutil.disk_usage(folder).free < _LEAST_FREE_BYTES:
             raise DestinationError(
                 f"cannot write {folder.parent.parent}: the disk is full; nothing was published"
