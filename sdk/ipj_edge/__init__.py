@@ -1,6 +1,6 @@
 """ipj-edge: intelligence per joule.
 
-Load a bundle and run it, convert a model into bundles, measure joules. Names are imported when first used, so that
+Load a bundle and run it, convert a model into bundles, measure joules. Names are imported when first used:
 ``import ipj_edge`` costs little more than numpy.
 """
 
@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ipj_edge.bench import bench
-    from ipj_edge.convert import convert
+    from ipj_edge.benchmark import bench
+    from ipj_edge.conversion import convert
     from ipj_edge.energy import Meter, measure
     from ipj_edge.model import Model, Result, load
-    from ipj_edge.verify import verify
+    from ipj_edge.verification import verify
 
 __version__ = "0.1.0"
 
@@ -21,11 +21,11 @@ _HOMES = {
     "Meter": "ipj_edge.energy",
     "Model": "ipj_edge.model",
     "Result": "ipj_edge.model",
-    "bench": "ipj_edge.bench",
-    "convert": "ipj_edge.convert",
+    "bench": "ipj_edge.benchmark",
+    "convert": "ipj_edge.conversion",
     "load": "ipj_edge.model",
     "measure": "ipj_edge.energy",
-    "verify": "ipj_edge.verify",
+    "verify": "ipj_edge.verification",
 }
 
 __all__ = ["Meter", "Model", "Result", "bench", "convert", "load", "measure", "verify"]

@@ -33,21 +33,30 @@ def default_threads(root: Path = Path("/")) -> int:
 
 def cpu_flags(root: Path = Path("/")) -> frozenset[str]:
     """Return the CPU's feature flags as Linux lists them, empty where that is not known."""
-    try:
-        text = (root / "proc/cpuinfo").read_text()
-    except OSError:
-        return frozenset()
-    for line in text.splitlines():
-        key, _, value = line.partition(":")
-        if key.strip() in ("flags", "Features"):
-            return frozenset(value.split())
-    return frozenset()
+    return frozenset(_cpuinfo(root, ("flags", "Features")).split())
+
+
+def cpu_model(root: Path = Path("/")) -> str:
+    """Return the CPU's name as Linux gives it, empty where that is not known."""
+    return _cpuinfo(root, ("model name", "Model"))
 
 
 def has_vnni(root: Path = Path("/")) -> bool:
     """Say whether 8-bit dot products are exact here (VNNI on x86, always true on Arm)."""
     flags = cpu_flags(root)
     return bool(flags & {"avx512_vnni", "avx_vnni"}) or os.uname().machine in ("aarch64", "arm64")
+
+
+def _cpuinfo(root: Path, keys: tuple[str, ...]) -> str:
+    try:
+        text = (root / "proc/cpuinfo").read_text()
+    except OSError:
+        return ""
+    for line in text.splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() in keys:
+            return value.strip()
+    return ""
 
 
 def _cgroup_folders(root: Path) -> list[Path]:

@@ -66,7 +66,7 @@ class StageSpec(msgspec.Struct, frozen=True, kw_only=True):
         macs: Multiply-accumulates for one sample; None when they could not be counted.
         macs_reason: Why macs is None.
         parameters: Number of weights.
-        parameter_bytes: Bytes of those weights as stored in the file's precision.
+        file_bytes: Bytes of the engine's files of this stage.
         operators: What was read back from the file.
     """
 
@@ -79,7 +79,7 @@ class StageSpec(msgspec.Struct, frozen=True, kw_only=True):
     macs: int | None
     macs_reason: str = ""
     parameters: int
-    parameter_bytes: int
+    file_bytes: int
     operators: OperatorCount
 
 

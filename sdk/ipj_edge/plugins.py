@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
@@ -16,6 +18,10 @@ SOURCES = "ipj_edge.sources"
 CONVERTERS = "ipj_edge.converters"
 TARGETS = "ipj_edge.targets"
 POWER_PROBES = "ipj_edge.power_probes"
+
+_OPENVINO_TELEMETRY = "openvino_telemetry"
+_ORT_DISABLE_TELEMETRY = "ORT_DISABLE_TELEMETRY"
+_ABSENT = object()
 
 _KINDS = {SOURCES: "source", CONVERTERS: "converter", TARGETS: "target", POWER_PROBES: "power probe"}
 
@@ -74,10 +80,40 @@ def load_probe(name: str) -> PowerProbe:
 
 @contextmanager
 def needs(extra: str) -> Iterator[None]:
-    """Turn a missing package inside the block into a `MissingDependencyError` that names the extra."""
+    """Turn a missing package inside the block into a `MissingDependencyError` that names the extra.
+
+    Engines imported inside the block do not report to their vendors, see `without_telemetry`.
+    """
     try:
-        yield
+        with without_telemetry():
+            yield
     except ModuleNotFoundError as error:
         if error.name is None or error.name.split(".")[0].startswith("ipj_edge"):
             raise
         raise MissingDependencyError(extra, error.name) from error
+
+
+@contextmanager
+def without_telemetry() -> Iterator[None]:
+    """Keep engines that are imported inside the block from reporting to their vendors, now and later.
+
+    They decide once, when they are first imported: openvino and nncf fall back to a stub of their own when
+    ``openvino_telemetry`` is not to be had, onnxruntime (1.29 and newer) heeds ``ORT_DISABLE_TELEMETRY``. Left
+    alone, each writes an identifier to the user's home and sends events. What was set before is put back.
+    """
+    modules = cast(dict[str, Any], sys.modules)
+    kept_module = modules.get(_OPENVINO_TELEMETRY, _ABSENT)
+    kept_variable = os.environ.get(_ORT_DISABLE_TELEMETRY)
+    modules[_OPENVINO_TELEMETRY] = None  # Python's own mark for "do not import this"
+    os.environ[_ORT_DISABLE_TELEMETRY] = "1"
+    try:
+        yield
+    finally:
+        if kept_module is _ABSENT:
+            modules.pop(_OPENVINO_TELEMETRY, None)
+        else:
+            modules[_OPENVINO_TELEMETRY] = kept_module
+        if kept_variable is None:
+            os.environ.pop(_ORT_DISABLE_TELEMETRY, None)
+        else:
+            os.environ[_ORT_DISABLE_TELEMETRY] = kept_variable

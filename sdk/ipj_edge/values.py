@@ -161,6 +161,8 @@ class ProbeFacts(msgspec.Struct, frozen=True, kw_only=True):
         quantum_j: Smallest step of the energy figure, in joules; 0 where the sensor gives power.
         accuracy: Relative gain error, systematic (0.02 is ±2 %); None where the vendor states none.
         note: What a reader of the figure has to know, e.g. averaging or duty cycle.
+        resolution_w: Smallest step of a power figure, in watts; 0 where it does not matter.
+        heartbeat_s: Longest time a counter may go unread before a wrap could be missed; None for no limit.
     """
 
     name: str
@@ -170,6 +172,8 @@ class ProbeFacts(msgspec.Struct, frozen=True, kw_only=True):
     quantum_j: float = 0.0
     accuracy: float | None = None
     note: str = ""
+    resolution_w: float = 0.0
+    heartbeat_s: float | None = None
 
 
 class Rail(msgspec.Struct, frozen=True, kw_only=True):
@@ -196,6 +200,9 @@ class ProbeOptions(msgspec.Struct, frozen=True, kw_only=True):
         select: A chip, channel or rail to use where there are several.
         core_power_w: Watts of a busy core, for the CPU-time model.
         idle_power_w: Watts of the idle machine, for the CPU-time model.
+        search_path: Folders to look for programs in, as in PATH; None for this process's own.
+        visible_devices: What CUDA_VISIBLE_DEVICES says; None when it is not set.
+        device_order: What CUDA_DEVICE_ORDER says; None when it is not set.
     """
 
     sysfs_root: str = "/sys"
@@ -204,6 +211,9 @@ class ProbeOptions(msgspec.Struct, frozen=True, kw_only=True):
     select: str | None = None
     core_power_w: float | None = None
     idle_power_w: float | None = None
+    search_path: str | None = None
+    visible_devices: str | None = None
+    device_order: str | None = None
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
@@ -213,8 +223,8 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
         joules: Joules over the window; None when there is no figure to defend.
         reason: Why joules is None; empty otherwise.
         seconds: Length of the window in seconds (monotonic clock).
-        low: Lower end of the interval, in joules.
-        high: Upper end of the interval, in joules.
+        low: Lower end of what is known of this one window, in joules; the gain error (accuracy) is included.
+        high: Upper end, likewise.
         rails: Joules of each rail, the parts ("of which") included.
         coverage: Share of the window that samples cover; 1 for a counter.
     """
@@ -233,6 +243,16 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     rails: dict[str, float] = {}
     coverage: float = 1.0
     note: str = ""
+
+    def __str__(self) -> str:
+        """Return e.g. ``3.92 J ± 2 % (measured, package)``, or the reason why there are no joules."""
+        if self.joules is None:
+            return f"no joules ({self.probe}): {self.reason}"
+        error = ""
+        if self.low is not None and self.high is not None and self.joules > 0:
+            error = f" ± {50 * (self.high - self.low) / self.joules:.2g} %"
+        gain = "" if self.accuracy is not None else "; gain error not stated"
+        return f"{_engineering(self.joules)}J{error} ({self.provenance}, {self.boundary}{gain})"
 
 
 class NetEnergy(msgspec.Struct, frozen=True, kw_only=True):
@@ -268,3 +288,17 @@ class EnergyPerInference(msgspec.Struct, frozen=True, kw_only=True):
     inferences: int
     accuracy: float | None = None
     note: str = ""
+
+
+def _engineering(value: float) -> str:
+    """Return three significant digits and an SI prefix, the space before it included: ``3.92 m``."""
+    for factor, prefix in ((1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n")):
+        if abs(value) >= 0.9995 * factor:
+            return f"{_three_digits(value / factor)} {prefix}"
+    return f"{value:.3g} "
+
+
+def _three_digits(value: float) -> str:
+    """Return a value below 1000 with three significant digits and no exponent."""
+    places = 2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0
+    return f"{value:.{places}f}"

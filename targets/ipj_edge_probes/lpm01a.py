@@ -64,9 +64,7 @@ def _checked_output(options: ProbeOptions) -> str:
         raise ConfigError(f"'lpm01a' has no output '{output}': select energy or current")
     if options.voltage_v is None:
         if output == "current":
-            raise ProbeUnavailableError(
-                "'lpm01a' streams no voltage: its output 'current' needs --voltage-v VOLTS"
-            )
+            raise ProbeUnavailableError("'lpm01a' streams no voltage: its output 'current' needs --voltage-v VOLTS")
     elif not MIN_SUPPLY_V <= options.voltage_v <= MAX_SUPPLY_V:
         raise ConfigError(
             f"'lpm01a' supplies {MIN_SUPPLY_V} V to {MAX_SUPPLY_V} V, and {options.voltage_v:g} V was asked for"
@@ -169,9 +167,7 @@ def command(port: SerialPort, text: str) -> bytes:
         if taken >= 0 and (line_end := received.find(b"\n", taken)) >= 0:
             return bytes(received[line_end + 1 :])
         if (detail := _refusal(bytes(received))) is not None:
-            raise ProbeUnavailableError(
-                f"the LPM01A at {port.name} refuses '{text}': {detail or 'no reason given'}"
-            )
+            raise ProbeUnavailableError(f"the LPM01A at {port.name} refuses '{text}': {detail or 'no reason given'}")
     raise ProbeReadError(
         f"{port.name}: no answer to '{text}' in {REPLY_TIMEOUT_S:g} s; received {bytes(received[-60:])!r}"
     )
@@ -188,9 +184,7 @@ def _refusal(received: bytes) -> str | None:
 
 def _facts(output: str, voltage_v: float | None) -> ProbeFacts:
     supply = "the meter's own setting" if voltage_v is None else f"{voltage_v:g} V"
-    what = (
-        "joules added up by the meter" if output == "energy" else "current times the voltage that was set (±1 %)"
-    )
+    what = "joules added up by the meter" if output == "energy" else "current times the voltage that was set (±1 %)"
     return ProbeFacts(
         name="lpm01a",
         boundary="rails",

@@ -81,17 +81,13 @@ class StampAccount:
         if mark.kind is MarkKind.FAILURE:
             raise ProbeReadError(f"'lpm01a' reports: {mark.text}")
         if mark.kind is MarkKind.END:
-            raise ProbeReadError(
-                f"'lpm01a' ended the acquisition by itself ({mark.text}): overcurrent or stopped"
-            )
+            raise ProbeReadError(f"'lpm01a' ended the acquisition by itself ({mark.text}): overcurrent or stopped")
         if mark.kind is MarkKind.MISALIGNED:
             self._doubtful = True
         if mark.kind is not MarkKind.STAMP:
             return 0
         if mark.buffer_share >= 1:
-            raise ProbeReadError(
-                "'lpm01a' reports a full buffer: samples are lost; this computer reads too slowly"
-            )
+            raise ProbeReadError("'lpm01a' reports a full buffer: samples are lost; this computer reads too slowly")
         lost = self._close_block(mark.stamp_ms, out)
         self._last_ms, self._count, self._doubtful, self._held = mark.stamp_ms, 0, False, []
         return lost

@@ -112,9 +112,7 @@ def decode_ascii(state: StreamState, data: bytes) -> tuple[StreamChunk, StreamSt
     return StreamChunk(values=merged, marks=placed), StreamState(remainder=text[end:])
 
 
-def _regular_lines(
-    buffer: Bytes, starts: NDArray[np.intp], stops: NDArray[np.intp]
-) -> tuple[NDArray[np.bool_], Array]:
+def _regular_lines(buffer: Bytes, starts: NDArray[np.intp], stops: NDArray[np.intp]) -> tuple[NDArray[np.bool_], Array]:
     """Find the lines that are one value and nothing else, and decode them at once."""
     regular = stops - starts == LINE_BYTES
     table = buffer[starts[regular][:, None] + np.arange(LINE_BYTES)]
@@ -206,9 +204,7 @@ def decode_binary(state: StreamState, data: bytes) -> tuple[StreamChunk, StreamS
         marks.append(_binary_mark(buffer[position : position + size], count))
         position += size
     merged = np.concatenate(values) if values else np.empty(0)
-    return StreamChunk(values=merged, marks=tuple(marks)), StreamState(
-        remainder=buffer[position:], aligned=aligned
-    )
+    return StreamChunk(values=merged, marks=tuple(marks)), StreamState(remainder=buffer[position:], aligned=aligned)
 
 
 def _samples(buffer: bytes, position: int) -> Array:

@@ -142,9 +142,7 @@ class Ppk2Meter:
         chunk, self._state = decode_words(self._state, data)
         codes = chunk.words & CODE_MASK
         if (codes == TOP_CODE).any():
-            raise ProbeReadError(
-                "'ppk2': the current is beyond the range of the meter (1 A); the window is not valid"
-            )
+            raise ProbeReadError("'ppk2': the current is beyond the range of the meter (1 A); the window is not valid")
         lost = int(chunk.missing.sum())
         if lost:
             codes = np.repeat(codes, chunk.missing + 1)

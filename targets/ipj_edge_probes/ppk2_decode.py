@@ -112,9 +112,7 @@ def current_table(modifiers: Modifiers, vdd_v: float) -> Amps:
     for n in range(RANGES):
         x = (4 * adc - modifiers.o[n]) * VOLTS_PER_ADC_STEP / modifiers.r[n]
         offset_a = modifiers.s[n] * vdd_v + modifiers.i[n]
-        table[n << 14 : (n + 1) << 14] = modifiers.ug[n] * (
-            x * (modifiers.gs[n] * x + modifiers.gi[n]) + offset_a
-        )
+        table[n << 14 : (n + 1) << 14] = modifiers.ug[n] * (x * (modifiers.gs[n] * x + modifiers.gi[n]) + offset_a)
     return table
 
 

@@ -35,9 +35,7 @@ class ScpiProbe:
             ProbeUnavailableError: no port, or no instrument at the port that measures power.
         """
         if options.select is not None and not options.select.isalnum():
-            raise ConfigError(
-                f"'scpi': {options.select!r} is no channel; give its number, or its name such as CH1"
-            )
+            raise ConfigError(f"'scpi': {options.select!r} is no channel; give its number, or its name such as CH1")
         port = open_port(self.name, options, baud=BAUD)
         try:
             return connect(port, options.select)

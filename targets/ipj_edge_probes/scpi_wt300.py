@@ -54,9 +54,7 @@ class Wt300Counter:
         answered_s = time.monotonic()
         fields = reply.split(",")
         if len(fields) != 2:
-            raise ProbeReadError(
-                f"'scpi': the WT300 answers {reply!r} where watt-hours and seconds were expected"
-            )
+            raise ProbeReadError(f"'scpi': the WT300 answers {reply!r} where watt-hours and seconds were expected")
         watt_hours, elapsed_s = parse_number(fields[0]), parse_number(fields[1])
         step_wh = resolution(fields[0])
         self._check(watt_hours, elapsed_s, step_wh)
@@ -107,13 +105,9 @@ class Wt300Counter:
     def _check(self, watt_hours: float, elapsed_s: float, step_wh: float) -> None:
         last_wh, last_s = self._last
         if elapsed_s < last_s:
-            raise ProbeReadError(
-                "'scpi': the integration of the WT300 was started anew, perhaps at its front panel"
-            )
+            raise ProbeReadError("'scpi': the integration of the WT300 was started anew, perhaps at its front panel")
         if watt_hours < last_wh - step_wh:
-            raise ProbeReadError(
-                "'scpi': the watt-hours of the WT300 run backwards: turn the current terminals around"
-            )
+            raise ProbeReadError("'scpi': the watt-hours of the WT300 run backwards: turn the current terminals around")
         self._last = (watt_hours, elapsed_s)
 
     def _facts(self, quantum_j: float) -> ProbeFacts:

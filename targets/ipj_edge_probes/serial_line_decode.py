@@ -118,9 +118,7 @@ def parse_rows(lines: list[str], columns: Columns) -> tuple[Array, int]:
         if (row := _row(line, len(columns.names))) is not None:
             rows.append(row)
         elif is_header(line) and split_line(line) == columns.names:
-            raise ProbeReadError(
-                "'serial-line': the meter began anew with its header: it was reset in the window"
-            )
+            raise ProbeReadError("'serial-line': the meter began anew with its header: it was reset in the window")
         else:
             bad += 1
     return np.array(rows, np.float64).reshape(-1, len(columns.names)), bad

@@ -117,9 +117,7 @@ def port_remedy(probe: str, ports: tuple[PortListing, ...], usb: UsbId | None) -
     if usb is None:
         return f"--probe {probe} --port PATH (no serial port was found on this machine)"
     identity = f"{usb.vendor:04x}:{usb.product:04x}" if usb.product is not None else f"{usb.vendor:04x}"
-    return (
-        f"connect the meter, then --probe {probe} --port PATH (no serial port with USB id {identity} was found)"
-    )
+    return f"connect the meter, then --probe {probe} --port PATH (no serial port with USB id {identity} was found)"
 
 
 def port_availability(probe: str, options: ProbeOptions, usb: UsbId | None) -> Availability:
@@ -129,9 +127,7 @@ def port_availability(probe: str, options: ProbeOptions, usb: UsbId | None) -> A
     except MissingDependencyError as error:
         return Availability(available=False, reason=str(error), fix=f"pip install 'ipj-edge[{probe}]'")
     if options.port is None:
-        return Availability(
-            available=False, reason="no serial port was given", fix=port_remedy(probe, ports, usb)
-        )
+        return Availability(available=False, reason="no serial port was given", fix=port_remedy(probe, ports, usb))
     path, _ = split_port(options.port, 0)
     if "://" in path:
         return Availability(available=True, reason=f"{path}, not tried until opened")

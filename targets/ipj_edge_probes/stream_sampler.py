@@ -135,9 +135,7 @@ class StreamSampler:
         self._thread.start()
         came = self._first.wait(FIRST_SAMPLE_TIMEOUT_S)
         if self._error is not None or not came:
-            error = self._error or ProbeReadError(
-                f"'{self.facts.name}' sent no sample in {FIRST_SAMPLE_TIMEOUT_S:g} s"
-            )
+            error = self._error or ProbeReadError(f"'{self.facts.name}' sent no sample in {FIRST_SAMPLE_TIMEOUT_S:g} s")
             self.stop()
             raise error
 

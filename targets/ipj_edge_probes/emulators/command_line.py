@@ -10,9 +10,7 @@ from typing import Any
 from ipj_edge_probes.emulators.profile import Profile, constant, parse_steps
 
 
-def parse(
-    description: str, faults: type[Any], argv: Sequence[str] | None, *, current_a: float
-) -> tuple[Profile, Any]:
+def parse(description: str, faults: type[Any], argv: Sequence[str] | None, *, current_a: float) -> tuple[Profile, Any]:
     """Read the command line of an emulator.
 
     Args:

@@ -160,9 +160,7 @@ class Lpm01aEmulator:
             values = np.zeros(len(index))
         if self.settings["output"] == "energy":
             values = values * self.supply_v / self.rate_hz
-        data = (
-            encode_binary(values) if self._binary else b"".join(encode_ascii(value) for value in values.tolist())
-        )
+        data = encode_binary(values) if self._binary else b"".join(encode_ascii(value) for value in values.tolist())
         return self._drop(data, first, last)
 
     def _drop(self, data: bytes, first: int, last: int) -> bytes:

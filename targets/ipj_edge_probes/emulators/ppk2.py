@@ -171,9 +171,7 @@ def metadata_text(faults: Ppk2Faults, vdd_mv: int, mode: int) -> str:
     ia = "-nan" if faults.nan_metadata else "56"
     if faults.nan_metadata:
         lines = ["UG4: -nan" if line.startswith("UG4") else line for line in lines]
-    return "\n".join(
-        ["Calibrated: 0", *lines, f"VDD: {vdd_mv}", "HW: 9173", f"mode: {mode}", f"IA: {ia}", "END", ""]
-    )
+    return "\n".join(["Calibrated: 0", *lines, f"VDD: {vdd_mv}", "HW: 9173", f"mode: {mode}", f"IA: {ia}", "END", ""])
 
 
 def main(argv: Sequence[str] | None = None) -> int:

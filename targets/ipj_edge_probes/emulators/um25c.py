@@ -102,9 +102,7 @@ def record(model: str, voltage_v: float, current_a: float, energy_j: float) -> b
     identity, per_volt, per_amp = MODELS[model]
     frame = bytearray(130)
     power_mw = round(voltage_v * current_a * 1000)
-    struct.pack_into(
-        ">HHHI", frame, 0, identity, round(voltage_v * per_volt), round(current_a * per_amp), power_mw
-    )
+    struct.pack_into(">HHHI", frame, 0, identity, round(voltage_v * per_volt), round(current_a * per_amp), power_mw)
     struct.pack_into(">HHH", frame, 10, 25, 77, 0)
     struct.pack_into(">II", frame, 16, round(energy_j / voltage_v / 3.6), round(energy_j / 3.6))
     struct.pack_into(">I", frame, 122, min(round(voltage_v / max(current_a, 1e-4) * 10), 99999))

@@ -1,0 +1,130 @@
+"""The ONNX converter for onnxruntime on CPUs: fp32 as it is, int8 in QDQ form."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from ipj_edge.errors import ConfigError, DataError, TargetUnavailableError
+from ipj_edge.plugins import needs
+from ipj_edge.protocols import ConversionTask, Converter, StageFiles
+from ipj_edge.values import Port, Precision
+from ipj_edge_converters.onnx_files import load_onnx, save_onnx
+from ipj_edge_converters.onnx_graphs import opset_of
+from ipj_edge_converters.onnx_operators import count_operators
+from ipj_edge_converters.onnx_quantize import quantize
+from ipj_edge_converters.sources.feeds import static_batch
+
+_FILE = "model.onnx"
+
+# Instruction sets with exact 8-bit dot products ("" = the default assumption), and those without.
+_EXACT = ("", "vnni", "avx512_vnni", "avx_vnni", "arm64", "dotprod")
+_SATURATING = ("sse4", "avx2", "avx512")
+
+
+class ToOnnx:
+    """Makes the files of the target ``onnxruntime-cpu``."""
+
+    name = "to-onnx"
+    form = "onnx"
+    targets: tuple[str, ...] = ("onnxruntime-cpu",)
+    precisions: tuple[Precision, ...] = ("fp32", "int8")
+
+    def convert(self, task: ConversionTask) -> StageFiles:
+        """Write ``model.onnx`` and read it back.
+
+        Raises:
+            TargetUnavailableError: the source is already quantized and another precision is wanted.
+            ConfigError: the instruction set is not known.
+            DataError: int8 without calibration data for every input.
+            ConversionError: the quantizer failed.
+        """
+        model, isa = _converted(task)
+        path = task.into / _FILE
+        save_onnx(_with_shapes(model), path)
+        return _read_back(path, task, isa)
+
+
+def _converted(task: ConversionTask) -> tuple[Any, str]:
+    """Return the model to write and the instruction set it assumes."""
+    source: Path = task.source.onnx_path()
+    if task.source.precision == "int8":
+        return _passed_through(task, source)
+    if task.precision == "fp32":
+        return load_onnx(source), ""
+    if task.calibration is None:
+        raise DataError("int8 needs calibration data: real samples that the model will meet")
+    exact = has_exact_dot_products(task.isa)
+    model = quantize(source, task.source.inputs, task.calibration, reduce_range=not exact)
+    return model, "vnni" if exact else ""
+
+
+def _passed_through(task: ConversionTask, source: Path) -> tuple[Any, str]:
+    if task.precision != "int8":
+        raise TargetUnavailableError(
+            f"'{task.source.file}' is already quantized and keeps its own scales; {task.precision} cannot be had "
+            "from it: ask for int8, or convert the float model"
+        )
+    model = load_onnx(source)
+    if _has_seven_bit_weights(model):
+        return model, ""
+    if not has_exact_dot_products(task.isa):
+        raise TargetUnavailableError(
+            f"'{task.source.file}' is already quantized with 8-bit weights, which are not exact on {task.isa} "
+            "(sums of products saturate): convert the float model, or quantize it with a reduced range"
+        )
+    return model, "vnni"
+
+
+def has_exact_dot_products(isa: str) -> bool:
+    """Say whether an instruction set adds 8-bit products without saturating; see microsoft/onnxruntime#6004.
+
+    Raises:
+        ConfigError: the instruction set is not known.
+    """
+    if isa not in (*_EXACT, *_SATURATING):
+        known = ", ".join(name for name in (*_EXACT, *_SATURATING) if name)
+        raise ConfigError(f"unknown instruction set '{isa}'; known: {known}")
+    return isa in _EXACT
+
+
+def _has_seven_bit_weights(model: Any) -> bool:
+    """Say whether all int8 weights lie within −64..64."""
+    with needs("convert"):
+        from onnx import TensorProto, numpy_helper
+    weights = [tensor for tensor in model.graph.initializer if tensor.data_type == TensorProto.INT8]
+    return all(abs(numpy_helper.to_array(tensor).astype("int16")).max(initial=0) <= 64 for tensor in weights)
+
+
+def _with_shapes(model: Any) -> Any:
+    with needs("convert"):
+        from onnx import shape_inference
+    return shape_inference.infer_shapes(model)
+
+
+def _read_back(path: Path, task: ConversionTask, isa: str) -> StageFiles:
+    model = load_onnx(path)
+    takes = tuple(_port(value) for value in model.graph.input)
+    return StageFiles(
+        file=path.name,
+        takes=takes,
+        adds=tuple(_port(value) for value in model.graph.output),
+        static_batch=static_batch(task.source.inputs),
+        operators=count_operators(path),
+        versions={**task.source.versions, **{name: version(name) for name in ("onnx", "onnxruntime")}},
+        isa=isa,
+        opset=opset_of(model),
+    )
+
+
+def _port(value: Any) -> Port:
+    with needs("convert"):
+        from onnx import helper
+    tensor = value.type.tensor_type
+    shape = tuple(size.dim_param if size.dim_param else int(size.dim_value) for size in tensor.shape.dim)
+    dtype = str(helper.tensor_dtype_to_np_dtype(tensor.elem_type))
+    return Port(name=value.name, engine_name=value.name, shape=shape, dtype=dtype)
+
+
+_: type[Converter] = ToOnnx

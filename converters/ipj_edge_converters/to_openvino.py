@@ -1,0 +1,168 @@
+"""ONNX to OpenVINO IR: float, or int8 with NNCF. An ONNX file that is already int8 keeps its own scales."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from ipj_edge.errors import ConversionError, TargetUnavailableError, UnsupportedError
+from ipj_edge.manifest import OperatorCount
+from ipj_edge.plugins import needs
+from ipj_edge.protocols import ConversionTask, Converter, StageFiles
+from ipj_edge.values import Port, Precision, TensorSpec
+from ipj_edge_converters.openvino_file import XML_NAME, import_openvino, one_line, write
+from ipj_edge_converters.openvino_operators import count_operators
+from ipj_edge_converters.openvino_quantize import quantize
+
+_NO_RULE = re.compile(r"No conversion rule found for operations: (.+)")
+_FAILED = re.compile(r"Conversion is failed for: (.+)")
+_REASON = re.compile(r"with a message:\n(.+?)\n\n", re.DOTALL)
+
+
+class ToOpenvino:
+    """Converts ONNX to OpenVINO IR (``model.xml`` and ``model.bin``)."""
+
+    name = "to-openvino"
+    form = "onnx"
+    targets: tuple[str, ...] = ("openvino-cpu",)
+    precisions: tuple[Precision, ...] = ("fp32", "int8")
+
+    def convert(self, task: ConversionTask) -> StageFiles:
+        """Convert, write into ``task.into`` and read back what was written.
+
+        Raises:
+            TargetUnavailableError: another precision than that of an already quantized source was asked for.
+            UnsupportedError: openvino has no such operator; names it.
+            ConversionError: the conversion failed, or what came out is not int8 where int8 was asked for.
+        """
+        _check_precision(task)
+        onnx_path = Path(task.source.onnx_path())
+        model = _read_onnx(onnx_path)
+        quantizing = task.precision == "int8" and task.source.precision != "int8"
+        full_range = task.isa in ("", "vnni")
+        if quantizing:
+            model = quantize(model, task.calibration or {}, task.source.inputs, full_range=full_range)
+        model.set_friendly_name(task.source.name)
+        write(model, task.into, onnx_names(onnx_path))
+        operators = count_operators(task.into / XML_NAME)
+        if task.precision == "int8":
+            _check_int8(operators)
+        tools = ("openvino", "nncf") if quantizing else ("openvino",)
+        return _stage_files(task, operators, "vnni" if quantizing and full_range else "", tools)
+
+
+def _check_precision(task: ConversionTask) -> None:
+    if task.source.precision == "int8" and task.precision != "int8":
+        raise TargetUnavailableError(
+            f"'{task.source.file}' is already quantized to int8 and keeps its own scales; "
+            f"{task.precision} cannot be had from it: ask for int8, or give the float model"
+        )
+    if task.precision == "int8" and task.source.precision != "int8" and not task.calibration:
+        raise ConversionError("static int8 needs calibration data; there is no default")
+
+
+def _check_int8(operators: OperatorCount) -> None:
+    if len(operators.float_operators) >= operators.total:
+        raise ConversionError(
+            f"int8 was asked for, but all {operators.total} operators of the file compute in floating point; "
+            "nothing in this model can be quantized: convert it to fp32"
+        )
+
+
+def _read_onnx(path: Path) -> Any:
+    openvino = import_openvino()
+    from openvino.frontend import GeneralFailure, OpConversionFailure, OpValidationFailure
+    from openvino.tools.ovc.error import BasicError
+
+    try:
+        return openvino.convert_model(path)
+    except (OpConversionFailure, OpValidationFailure, GeneralFailure, BasicError, RuntimeError) as error:
+        raise _explained(error) from error
+
+
+def _explained(error: Exception) -> ConversionError:
+    """Tell an operator that openvino lacks from one it cannot convert as this model uses it."""
+    message = str(error)
+    lacking, failed, reason = _NO_RULE.search(message), _FAILED.search(message), _REASON.search(message)
+    if lacking is not None:
+        operators = _operators(lacking[1])
+        return UnsupportedError(
+            f"openvino has no {', '.join(operators)}: replace it in the model or choose another target", operators
+        )
+    if failed is not None:
+        operators = _operators(failed[1])
+        why = f" ({reason[1].splitlines()[-1].strip()})" if reason else ""
+        return UnsupportedError(
+            f"openvino cannot convert {', '.join(operators)} as this model uses it{why}: "
+            "change the model or choose another target",
+            operators,
+        )
+    return ConversionError(f"openvino cannot convert this model: {one_line(error)}")
+
+
+def _operators(listed: str) -> tuple[str, ...]:
+    # openvino writes the operator's opset behind its name, e.g. "Det-17".
+    return tuple(re.sub(r"-\d+$", "", name.strip()) for name in listed.split(","))
+
+
+def onnx_names(path: Path) -> set[str]:
+    """Return the names of all nodes and tensors of an ONNX file, sub-graphs included; weights are not read."""
+    with needs("convert"):
+        import onnx
+    names: set[str] = set()
+    for graph in _graphs(onnx.load(path, load_external_data=False).graph):
+        names.update(value.name for value in (*graph.input, *graph.output, *graph.initializer))
+        for node in graph.node:
+            names.update((node.name, *node.output))
+    return names - {""}
+
+
+def _graphs(graph: Any) -> Iterator[Any]:
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            for inner in (*((attribute.g,) if attribute.HasField("g") else ()), *attribute.graphs):
+                yield from _graphs(inner)
+
+
+def _stage_files(task: ConversionTask, operators: OperatorCount, isa: str, tools: tuple[str, ...]) -> StageFiles:
+    openvino = import_openvino()
+    saved = openvino.Core().read_model(task.into / XML_NAME)
+    takes = tuple(_port(saved.input(spec.name), spec) for spec in task.source.inputs)
+    adds = tuple(_port(saved.output(spec.name), spec) for spec in task.source.outputs)
+    return StageFiles(
+        file=XML_NAME,
+        takes=takes,
+        adds=adds,
+        static_batch=_static_batch(task.source.inputs, takes),
+        operators=operators,
+        versions={name: version(name) for name in tools},
+        isa=isa,
+    )
+
+
+def _port(engine_port: Any, spec: TensorSpec) -> Port:
+    sizes = engine_port.get_partial_shape()
+    if sizes.rank.is_dynamic or sizes.rank.get_length() != len(spec.shape):
+        raise ConversionError(f"openvino sees '{spec.name}' as {sizes}, the source as {list(spec.shape)}")
+    # A size that openvino could not work out is still known when the source states it.
+    shape = tuple(
+        stated if size.is_dynamic else int(size.get_length()) for size, stated in zip(sizes, spec.shape, strict=True)
+    )
+    return Port(
+        name=spec.name, engine_name=spec.name, shape=shape, dtype=engine_port.get_element_type().to_dtype().name
+    )
+
+
+def _static_batch(inputs: tuple[TensorSpec, ...], takes: tuple[Port, ...]) -> int | None:
+    sizes = {
+        port.shape[spec.batch_axis] for spec, port in zip(inputs, takes, strict=True) if spec.batch_axis is not None
+    }
+    fixed = [size for size in sizes if isinstance(size, int)]
+    return fixed[0] if fixed else None
+
+
+_: type[Converter] = ToOpenvino

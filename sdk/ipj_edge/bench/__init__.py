@@ -1,1 +1,0 @@
-"""Benchmarks: scenarios, the runner, results and their table."""

@@ -1,0 +1,71 @@
+"""The command line: one file per command, each imported when it is called.
+
+Commands turn arguments into one call and print what came of it. This is the only place that prints or exits.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+import click
+
+_COMMANDS = {
+    "convert": "convert a model into a proven bundle for each target",
+    "verify": "prove a bundle on this machine: hashes, golden inputs, effective settings",
+    "run": "run a bundle on an image or on arrays",
+    "bench": "accuracy, latency and joules per inference of bundles",
+    "inspect": "show what a bundle says of itself",
+    "measure": "joules, watts and seconds of any command",
+    "targets": "list the targets and what works here",
+    "probes": "list the power probes and what works here",
+    "doctor": "check this machine and say how to mend what does not work",
+}
+
+
+class _LazyGroup(click.Group):
+    """Imports a command's file only when the command is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        command: click.Command = import_module(f"ipj_edge.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_COMMANDS.items()))
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="ipj-edge")
+def group() -> None:
+    """Convert a trained model for edge targets, prove the conversion, run it, and count its joules.
+
+    ipj-edge sends nothing anywhere: there is no telemetry.
+    """
+
+
+def main() -> None:
+    """Run the command line and exit with the code of what happened."""
+    from ipj_edge.errors import IpjEdgeError
+
+    try:
+        code = group.main(standalone_mode=False)
+    except IpjEdgeError as error:
+        click.echo(f"ipj-edge: {error}", err=True)
+        code = error.exit_code
+    except click.exceptions.Exit as error:
+        code = error.exit_code
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("ipj-edge: interrupted", err=True)
+        code = 130
+    except BrokenPipeError:
+        code = 0
+    sys.exit(code if isinstance(code, int) else 0)

@@ -1,0 +1,105 @@
+"""What ``ipj-edge doctor`` looks at."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib import metadata
+from typing import Literal
+
+import msgspec
+
+from ipj_edge import host
+from ipj_edge.errors import MissingDependencyError
+from ipj_edge.plugins import POWER_PROBES, TARGETS, load_probe, load_target, names
+from ipj_edge.values import ProbeOptions
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing looked at."""
+
+    subject: str
+    state: Literal["ok", "note", "missing"]
+    detail: str
+    fix: str = ""
+
+
+def collect() -> list[Finding]:
+    """Look at the machine, the targets and the probes."""
+    return [_python(), _cpus(), _isa(), *_twins(), *_targets(), *_probes()]
+
+
+def _python() -> Finding:
+    return Finding(
+        subject="python", state="ok", detail=f"{platform.python_version()}, numpy {metadata.version('numpy')}"
+    )
+
+
+def _cpus() -> Finding:
+    quota = host.cpu_quota()
+    threads = host.default_threads()
+    limited = "" if quota is None else f", the cgroup grants {quota:g}"
+    detail = (
+        f"{os.cpu_count()} in the machine, {host.affinity()} usable{limited}: {threads} inference threads by default"
+    )
+    state: Literal["ok", "note"] = "ok" if threads == os.cpu_count() else "note"
+    return Finding(subject="cpus", state=state, detail=detail)
+
+
+def _isa() -> Finding:
+    if host.has_vnni():
+        return Finding(subject="8-bit dot products", state="ok", detail="exact and fast here")
+    return Finding(
+        subject="8-bit dot products",
+        state="note",
+        detail="no VNNI: int8 models made for VNNI saturate on onnxruntime, and int8 gains little",
+        fix="ipj-edge convert … --isa avx2",
+    )
+
+
+def _twins() -> list[Finding]:
+    installed = [name for name in ("onnxruntime", "onnxruntime-gpu") if _installed(name)]
+    if len(installed) < 2:
+        return []
+    return [
+        Finding(
+            subject="onnxruntime",
+            state="missing",
+            detail="onnxruntime and onnxruntime-gpu are both installed and overwrite each other",
+            fix="pip uninstall onnxruntime onnxruntime-gpu, then install the one you want",
+        )
+    ]
+
+
+def _installed(name: str) -> bool:
+    try:
+        metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def _targets() -> list[Finding]:
+    found = [(name, load_target(name).availability()) for name in names(TARGETS)]
+    return [
+        Finding(
+            subject=f"target {name}",
+            state="ok" if availability.available else "missing",
+            detail=" ".join(filter(None, (availability.version, availability.reason))),
+            fix=availability.fix,
+        )
+        for name, availability in found
+    ]
+
+
+def _probes() -> list[Finding]:
+    findings = []
+    for name in names(POWER_PROBES):
+        try:
+            availability = load_probe(name).availability(ProbeOptions())
+        except MissingDependencyError as error:
+            findings.append(Finding(subject=f"probe {name}", state="missing", detail=str(error)))
+            continue
+        state: Literal["ok", "note"] = "ok" if availability.available else "note"
+        findings.append(Finding(subject=f"probe {name}", state=state, detail=availability.reason, fix=availability.fix))
+    return findings

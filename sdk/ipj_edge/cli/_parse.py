@@ -1,0 +1,154 @@
+"""Arguments that are small languages of their own."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import cast, get_args
+
+import msgspec
+import numpy as np
+
+from ipj_edge.errors import ConfigError
+from ipj_edge.values import Meaning, Preprocessing, TensorSpec
+
+_FORM = "NAME:SHAPE[:DTYPE[:LOW..HIGH]], e.g. image:1x3x32x32 or ids:1x128:int64:0..30521"
+
+
+def tensor_spec(text: str) -> TensorSpec:
+    """Parse ``--input``: ``image:1x1x8x8``, ``ids:1x128:int64:0..30521``; an empty shape is a scalar.
+
+    Raises:
+        ConfigError: not of that form.
+    """
+    parts = text.split(":")
+    if not 2 <= len(parts) <= 4 or not parts[0]:
+        raise ConfigError(f"--input '{text}': expected {_FORM}")
+    shape = _shape(text, parts[1])
+    return TensorSpec(
+        name=parts[0],
+        shape=shape,
+        dtype=_dtype(text, parts[2] if len(parts) > 2 else "float32"),
+        batch_axis=0 if shape else None,
+        value_range=_range(text, parts[3]) if len(parts) > 3 else None,
+    )
+
+
+def output_names(texts: tuple[str, ...]) -> tuple[tuple[str, ...], dict[str, Meaning]]:
+    """Parse ``--output NAME[:MEANING]``: names in order, and the meanings given.
+
+    Raises:
+        ConfigError: an unknown meaning.
+    """
+    meanings: dict[str, Meaning] = {}
+    names = []
+    for text in texts:
+        name, _, meaning = text.partition(":")
+        names.append(name)
+        if meaning and meaning not in get_args(Meaning):
+            raise ConfigError(f"--output '{text}': the meaning is one of {', '.join(get_args(Meaning))}")
+        if meaning:
+            meanings[name] = cast(Meaning, meaning)
+    return tuple(names), meanings
+
+
+def drop(text: str | None) -> float | None:
+    """Parse a drop in percentage points: ``1pp`` is 0.01.
+
+    Raises:
+        ConfigError: without its unit, or out of range.
+    """
+    if text is None:
+        return None
+    match = re.fullmatch(r"([0-9.]+)pp", text)
+    value = float(match.group(1)) / 100 if match else -1.0
+    if not 0 <= value <= 1:
+        raise ConfigError(f"'{text}': expected percentage points with their unit, e.g. 1pp or 0.5pp")
+    return value
+
+
+def percent(text: str) -> float:
+    """Parse a percentage: ``5%`` is 0.05.
+
+    Raises:
+        ConfigError: without its unit, or not above 0.
+    """
+    match = re.fullmatch(r"([0-9.]+)%", text)
+    value = float(match.group(1)) / 100 if match else 0.0
+    if not 0 < value < 1:
+        raise ConfigError(f"'{text}': expected a percentage with its unit, e.g. 5%")
+    return value
+
+
+def labels(path: str | None) -> tuple[str, ...]:
+    """Read class names, one a line.
+
+    Raises:
+        ConfigError: missing or empty.
+    """
+    if path is None:
+        return ()
+    try:
+        names = tuple(line.strip() for line in Path(path).read_text(encoding="utf-8").splitlines() if line.strip())
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read labels from {path}: {error}") from error
+    if not names:
+        raise ConfigError(f"{path} holds no labels: expected one class name a line")
+    return names
+
+
+def preprocessing(path: str | None) -> dict[str, Preprocessing]:
+    """Read a preprocessing TOML: one table an input, or bare keys for the model's only one (named ``""`` here).
+
+    Raises:
+        ConfigError: missing, or not of that form.
+    """
+    if path is None:
+        return {}
+    import tomllib  # Python 3.11, as all of conversion
+
+    try:
+        table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"cannot read preprocessing from {path}: {error}") from error
+    if not all(isinstance(value, dict) for value in table.values()):
+        table = {"": table}
+    try:
+        return {name: _rule(value) for name, value in table.items()}
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{path}: {error}; see `Preprocessing` in docs/manifest.schema.json") from error
+
+
+def _rule(value: object) -> Preprocessing:
+    known = set(Preprocessing.__struct_fields__)
+    strangers = set(value) - known if isinstance(value, dict) else set()
+    if strangers:
+        raise msgspec.ValidationError(f"unknown key {', '.join(sorted(strangers))}; known: {', '.join(sorted(known))}")
+    return msgspec.convert(value, Preprocessing)
+
+
+def _shape(text: str, shape: str) -> tuple[int | str, ...]:
+    if not shape:
+        return ()
+    sizes = shape.split("x")
+    if not all(size.isdecimal() and int(size) > 0 for size in sizes):
+        raise ConfigError(f"--input '{text}': '{shape}' is no shape; expected {_FORM}")
+    return tuple(int(size) for size in sizes)
+
+
+def _dtype(text: str, name: str) -> str:
+    try:
+        return np.dtype(name).name
+    except TypeError as error:
+        raise ConfigError(f"--input '{text}': '{name}' is no dtype; expected {_FORM}") from error
+
+
+def _range(text: str, span: str) -> tuple[float, float]:
+    low, dots, high = span.partition("..")
+    try:
+        values = float(low), float(high)
+    except ValueError:
+        dots, values = "", (0.0, 0.0)
+    if not dots or values[0] >= values[1]:
+        raise ConfigError(f"--input '{text}': '{span}' is no range; expected LOW..HIGH")
+    return values

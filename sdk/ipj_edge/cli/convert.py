@@ -1,0 +1,138 @@
+"""``ipj-edge convert``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from ipj_edge.conversion import ConvertRequest, Outcome
+
+
+@click.command("convert")
+@click.argument("source")
+@click.option("--target", "targets", multiple=True, required=True, help="Target to convert for; may be repeated.")
+@click.option(
+    "--precision",
+    "precisions",
+    multiple=True,
+    type=click.Choice(["fp32", "fp16", "bf16", "int8"]),
+    help="Precision; may be repeated. Default: the source's own.",
+)
+@click.option(
+    "-o", "--into", required=True, type=click.Path(path_type=Path, file_okay=False), help="Folder for the bundles."
+)
+@click.option("--weights", type=click.Path(path_type=Path), help="Weights for a factory: safetensors or a state dict.")
+@click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="NAME:SHAPE[:DTYPE[:LOW..HIGH]]",
+    help="An input, e.g. image:1x3x32x32; may be repeated.",
+)
+@click.option(
+    "--output",
+    "outputs",
+    multiple=True,
+    metavar="NAME[:MEANING]",
+    help="Name of an output, and whether it holds logits, probabilities or other.",
+)
+@click.option("--labels", type=click.Path(), help="Class names, one a line.")
+@click.option("--preprocess", type=click.Path(), help="TOML that says how an image becomes the input.")
+@click.option("--calibration", help="Real inputs for static int8: .npz, folder of images, or module:callable.")
+@click.option("--data", help="Labelled data for the accuracy gate.")
+@click.option("--max-accuracy-drop", metavar="PP", help="Largest drop of accuracy, e.g. 1pp; needs --data.")
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Relative L2 allowed instead of the precision's own; recorded.",
+)
+@click.option("--isa", default="", help="Instruction set the device has, e.g. avx2; default assumes VNNI for int8.")
+@click.option("--max-batch", default=32, show_default=True, type=click.IntRange(1), help="Largest batch at once.")
+@click.option("--name", default="", help="Name of the bundles. Default: the source's.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the random inputs.")
+@click.option("--force", is_flag=True, help="Replace bundles that are there.")
+@click.option("--json", "json_path", metavar="FILE", help="Also write what came of it as JSON; - is stdout.")
+def command(**options: Any) -> int:
+    """Convert a model into a proven bundle for each target.
+
+    SOURCE is file.py:callable, package.module:callable (both returning a torch module), a .pt2 file or an .onnx file.
+    Factories and .pt2 files are trusted input: they run code of their author.
+    """
+    from ipj_edge.cli import _console
+    from ipj_edge.conversion import convert
+
+    json_path = options.pop("json_path")
+    outcomes = convert(_request(**options), progress=_console.progress)
+    if json_path != "-":
+        _print(outcomes)
+    if json_path is not None:
+        _console.write_json([_entry(outcome) for outcome in outcomes], json_path)
+    return next((outcome.error.exit_code for outcome in outcomes if outcome.error is not None), 0)
+
+
+def _request(**options: Any) -> ConvertRequest:
+    from ipj_edge.cli import _parse
+    from ipj_edge.conversion import ConvertRequest
+
+    inputs = tuple(_parse.tensor_spec(text) for text in options.pop("inputs"))
+    output_names, meanings = _parse.output_names(options.pop("outputs"))
+    return ConvertRequest(
+        inputs=inputs,
+        output_names=output_names,
+        meanings=meanings,
+        labels=_parse.labels(options.pop("labels")),
+        preprocessing=_parse.preprocessing(options.pop("preprocess")),
+        max_accuracy_drop=_parse.drop(options.pop("max_accuracy_drop")),
+        **options,
+    )
+
+
+def _print(outcomes: tuple[Outcome, ...]) -> None:
+    from ipj_edge.cli import _console
+
+    for outcome in outcomes:
+        for warning in outcome.warnings:
+            _console.note(f"{outcome.target} {outcome.precision}: {warning}")
+    done = [outcome for outcome in outcomes if outcome.bundle is not None]
+    if done:
+        columns = ("bundle", "size", "parity (rel. L2)", "float operators", "accuracy", "time")
+        _console.table(columns, [_row(outcome) for outcome in done], right=("size", "time"))
+    for outcome in outcomes:
+        if outcome.error is not None:
+            click.echo(f"ipj-edge: {outcome.target} {outcome.precision}: {outcome.error}", err=True)
+
+
+def _row(outcome: Outcome) -> tuple[str, ...]:
+    from ipj_edge.cli import _console
+
+    assert outcome.bundle is not None
+    manifest = outcome.bundle.manifest
+    operators = manifest.stages[0].operators
+    worst = max((figures for figures in manifest.parity.outputs), key=lambda figures: figures.relative_l2)
+    accuracy = "" if outcome.accuracy is None else f"{outcome.accuracy[1]:.4f} (source {outcome.accuracy[0]:.4f})"
+    return (
+        str(outcome.bundle.path),
+        _console.bytes_text(sum(record.size_bytes for record in manifest.files)),
+        f"{worst.relative_l2:.2g} on {worst.inputs}",
+        f"{len(operators.float_operators)} of {operators.total}",
+        accuracy,
+        f"{outcome.seconds:.1f} s",
+    )
+
+
+def _entry(outcome: Outcome) -> dict[str, Any]:
+    return {
+        "target": outcome.target,
+        "precision": outcome.precision,
+        "bundle": None if outcome.bundle is None else str(outcome.bundle.path),
+        "error": None if outcome.error is None else str(outcome.error),
+        "exit_code": 0 if outcome.error is None else outcome.error.exit_code,
+        "seconds": outcome.seconds,
+        "accuracy": None
+        if outcome.accuracy is None
+        else {"source": outcome.accuracy[0], "bundle": outcome.accuracy[1]},
+        "warnings": list(outcome.warnings),
+    }

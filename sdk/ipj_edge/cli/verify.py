@@ -1,0 +1,59 @@
+"""``ipj-edge verify``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from ipj_edge.verification import Verification
+
+
+@click.command("verify")
+@click.argument("bundle", type=click.Path())
+@click.option("--threads", type=click.IntRange(1), help="Inference threads. Default: min(affinity, cgroup quota).")
+@click.option("--allow-fallback", is_flag=True, help="Accept settings that differ from the requested ones.")
+@click.option("--json", "json_path", metavar="FILE", help="Write the result as JSON; - is stdout.")
+def command(bundle: str, threads: int | None, allow_fallback: bool, json_path: str | None) -> None:
+    """Prove a bundle on this machine: hashes, golden inputs, effective settings."""
+    from ipj_edge.cli import _console
+    from ipj_edge.values import Settings
+    from ipj_edge.verification import verify
+
+    verification = verify(bundle, settings=Settings(threads=threads, allow_fallback=allow_fallback))
+    if json_path != "-":
+        _print(verification)
+    if json_path is not None:
+        report = {
+            "bundle": verification.bundle.manifest.name,
+            "digest": verification.bundle.manifest.digest,
+            "outputs": verification.outputs,
+            "requested": verification.requested,
+            "effective": verification.effective,
+        }
+        _console.write_json(report, json_path)
+
+
+def _print(verification: Verification) -> None:
+    from ipj_edge.cli import _console
+
+    manifest = verification.bundle.manifest
+    _console.say(f"{verification.bundle.path}: {len(manifest.files)} files have the recorded hashes")
+    for figures in verification.outputs:
+        _console.say(
+            f"output '{figures.output}': relative L2 {figures.relative_l2:.3g}, cosine {figures.cosine:.6f} "
+            f"on {figures.samples} golden inputs"
+        )
+    _console.say(f"requested: {settings_text(verification.requested)}")
+    for effective in verification.effective:
+        _console.say(f"effective: {settings_text(effective)}")
+    _console.say("verified")
+
+
+def settings_text(settings: object) -> str:
+    """Write settings on one line, what is not set left out."""
+    import msgspec
+
+    fields = msgspec.to_builtins(settings)
+    return ", ".join(f"{key} {value}" for key, value in fields.items() if value not in (None, "", [], ()))

@@ -1,0 +1,34 @@
+"""What every bundle of one request is built from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ipj_edge.conversion.reference import Reference
+from ipj_edge.conversion.request import ConvertRequest
+from ipj_edge.data import Samples
+from ipj_edge.protocols import MacCount
+
+
+class Prepared(msgspec.Struct, frozen=True, kw_only=True):
+    """An opened source with its data and its answers.
+
+    Attributes:
+        request: What the user asked for.
+        source: The opened `Source`.
+        calibration: Checked calibration set.
+        data: Data of the accuracy gate.
+        reference: What the source answers.
+        counted: Multiply-accumulates and weights.
+        warnings: What the user should know about the data.
+    """
+
+    request: ConvertRequest
+    source: Any
+    calibration: Samples | None
+    data: Samples | None
+    reference: Reference
+    counted: MacCount
+    warnings: tuple[str, ...] = ()

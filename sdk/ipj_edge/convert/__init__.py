@@ -1,1 +1,0 @@
-"""Conversion: plan, calibrate, convert, prove in a child process, gate, publish."""

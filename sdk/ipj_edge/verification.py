@@ -1,0 +1,65 @@
+"""Prove a bundle where it is: hashes, golden inputs through the target's own engine, effective settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from ipj_edge.bundle import open_bundle
+from ipj_edge.errors import ParityError
+from ipj_edge.golden import read_golden
+from ipj_edge.manifest import Bundle, OutputParity
+from ipj_edge.model import open_model
+from ipj_edge.parity import compare
+from ipj_edge.values import EffectiveSettings, Settings
+
+
+class Verification(msgspec.Struct, frozen=True, kw_only=True):
+    """What `verify` found.
+
+    Attributes:
+        bundle: The bundle, every file of which has the recorded hash.
+        outputs: Figures of every output on the golden inputs.
+        requested: Settings asked for.
+        effective: How each stage really runs here.
+    """
+
+    bundle: Bundle
+    outputs: tuple[OutputParity, ...]
+    requested: Settings
+    effective: tuple[EffectiveSettings, ...]
+
+
+def verify(path: str | Path, *, settings: Settings | None = None) -> Verification:
+    """Check every file of a bundle and compare its answers to the golden inputs with its source's.
+
+    Raises:
+        BundleError: damaged.
+        TargetUnavailableError: the target cannot run it as requested.
+        ParityError: it answers differently here.
+    """
+    requested = settings or Settings()
+    bundle = open_bundle(path)
+    inputs, reference = read_golden(bundle.path)
+    with open_model(bundle, requested) as model:
+        answers = model.run(inputs).outputs
+        effective = model.effective
+    record = bundle.manifest.parity
+    compared = compare(
+        bundle.manifest.outputs,
+        reference,
+        answers,
+        precision=bundle.manifest.precision,
+        inputs="golden",
+        tolerance=record.tolerance if record.loosened else None,
+    )
+    failures = tuple(failure for comparison in compared for failure in comparison.failures)
+    if failures:
+        raise ParityError(failures)
+    return Verification(
+        bundle=bundle,
+        outputs=tuple(comparison.figures for comparison in compared),
+        requested=requested,
+        effective=effective,
+    )

@@ -1,0 +1,247 @@
+"""Target ``tflite-cpu``: .tflite files on the CPU, by ai-edge-litert, else by its predecessor tflite-runtime."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from os import stat_result
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from ipj_edge import host
+from ipj_edge.errors import (
+    BundleError,
+    ConfigError,
+    InputError,
+    MissingDependencyError,
+    TargetError,
+    TargetUnavailableError,
+)
+from ipj_edge.manifest import Bundle, StageSpec
+from ipj_edge.protocols import Array, Feeds, Session, Target
+from ipj_edge.values import Availability, Boundary, EffectiveSettings, Port, Precision, Settings
+from ipj_edge_targets.tflite_engine import (
+    INSTALL,
+    Engine,
+    find_engine,
+    first_line,
+    installed_versions,
+    numpy_conflict,
+    open_interpreter,
+)
+
+_NAME = "tflite-cpu"
+_CONVERSIONS = frozenset({"QUANTIZE", "DEQUANTIZE", "CAST", "DELEGATE"})
+_SHORT = {"float32": "f32", "float16": "f16"}
+
+
+class TfliteCpu:
+    """Runs .tflite files with XNNPACK, the engine's default delegate, where it takes the model's operators."""
+
+    name = _NAME
+    engine = "ai-edge-litert"
+    precisions: tuple[Precision, ...] = ("fp32", "int8")
+    boundaries: tuple[Boundary, ...] = ("package", "board", "wall")
+    runs_on_host = True
+
+    def availability(self) -> Availability:
+        """Say whether an engine is installed that works with this numpy; loads no model."""
+        engine = find_engine(installed_versions())
+        if engine is None:
+            return Availability(available=False, reason="ai-edge-litert is not installed", fix=INSTALL)
+        conflict = numpy_conflict(engine, np.__version__)
+        if conflict:
+            return Availability(available=False, reason=conflict, fix=INSTALL, version=engine.version)
+        try:
+            import_module(engine.module)
+        except ImportError as error:
+            reason = f"{engine.distribution} {engine.version} cannot be imported: {error}"
+            return Availability(available=False, reason=reason, fix=INSTALL, version=engine.version)
+        return Availability(available=True, reason=engine.distribution, version=engine.version)
+
+    def open(self, bundle: Bundle, settings: Settings) -> tuple[Session, ...]:
+        """Load every stage of a bundle.
+
+        Raises:
+            MissingDependencyError: no engine is installed.
+            TargetUnavailableError: the engine does not work with this numpy, or a stage is not in its precision.
+            BundleError: the engine refuses a file, or the file is not what the manifest says.
+            ConfigError: fewer than one thread.
+        """
+        engine = find_engine(installed_versions())
+        if engine is None:
+            raise MissingDependencyError(_NAME, "ai_edge_litert")
+        conflict = numpy_conflict(engine, np.__version__)
+        if conflict:
+            raise TargetUnavailableError(f"{conflict}: {INSTALL}")
+        threads = host.default_threads() if settings.threads is None else settings.threads
+        if threads < 1:
+            raise ConfigError(f"threads is {threads}; '{_NAME}' needs at least 1")
+        sessions = [
+            TfliteSession(bundle.path / stage.file, stage, engine=engine, threads=threads)
+            for stage in bundle.manifest.stages
+        ]
+        if not settings.allow_fallback:
+            for session in sessions:
+                _check_precision(session)
+        return tuple(sessions)
+
+
+class TfliteSession:
+    """One stage in one interpreter. `run` returns fresh arrays; nothing of the engine's memory is handed out.
+
+    Attributes:
+        stage: The stage as its manifest describes it.
+        effective: How it really runs.
+    """
+
+    def __init__(self, path: Path, stage: StageSpec, *, engine: Engine, threads: int) -> None:
+        self.stage = stage
+        self._path, self._engine, self._threads = path, engine, threads
+        self._file = _stat(path)
+        interpreter = open_interpreter(path, engine, threads=threads)
+        self.effective = _effective(interpreter, stage, engine=engine, threads=threads)
+        self._takes = _bound(stage.takes, interpreter.get_input_details(), path)
+        self._adds = _bound(stage.adds, interpreter.get_output_details(), path)
+        # Bound once: looking the methods up costs as much as a third of a microsecond per call.
+        self._set, self._invoke, self._get = interpreter.set_tensor, interpreter.invoke, interpreter.get_tensor
+
+    def run(self, feeds: Feeds) -> dict[str, Array]:
+        """Run one inference on engine tensors, see `Session.run`; the arrays returned are the caller's own.
+
+        Views of the engine's memory would block the next call, and on small tensors they were slower.
+
+        Raises:
+            InputError: an array is missing, or the engine refuses it.
+            TargetError: the session is closed, or the engine failed.
+        """
+        try:
+            for name, index in self._takes:
+                self._set(index, feeds[name])
+        except KeyError as error:
+            raise InputError(f"no array for {error}; this stage takes {[name for name, _ in self._takes]}") from error
+        except ValueError as error:
+            raise InputError(f"the engine refuses an array: {first_line(error)}") from error
+        try:
+            self._invoke()
+        except (RuntimeError, ValueError) as error:
+            raise TargetError(f"the engine failed on '{self._path.name}': {first_line(error)}") from error
+        get = self._get
+        return {name: get(index) for name, index in self._adds}
+
+    def clone(self) -> TfliteSession:
+        """Return a session that may run beside this one; both map the same file, each packs its own weights.
+
+        Raises:
+            TargetError: the session is closed.
+            BundleError: the file is another one by now.
+        """
+        if self._set is _closed:
+            _closed()
+        if _identity(_stat(self._path)) != _identity(self._file):
+            raise BundleError(f"'{self._path.name}' was replaced since it was opened: load the bundle again")
+        return TfliteSession(self._path, self.stage, engine=self._engine, threads=self._threads)
+
+    def close(self) -> None:
+        """Release the engine's memory. Calling twice is allowed."""
+        self._set = self._invoke = self._get = _closed
+
+
+def _closed(*_: object) -> NoReturn:
+    raise TargetError("this session is closed: load the bundle again")
+
+
+def _stat(path: Path) -> stat_result:
+    try:
+        return path.stat()
+    except OSError as error:
+        raise BundleError(f"'{path.name}' cannot be read: {error.strerror}") from error
+
+
+def _identity(stat: stat_result) -> tuple[int, int, int, int]:
+    return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
+
+
+def _bound(ports: tuple[Port, ...], details: list[dict[str, Any]], path: Path) -> tuple[tuple[str, int], ...]:
+    """Return pool name and tensor index of every port.
+
+    Raises:
+        BundleError: the file has no such tensor, or one of another shape, dtype or scale.
+    """
+    by_name = {detail["name"]: detail for detail in details}
+    bound = []
+    for port in ports:
+        detail = by_name.get(port.engine_name)
+        if detail is None:
+            raise BundleError(f"'{path.name}' has no tensor '{port.engine_name}'; it has {list(by_name)}")
+        expected, found = _facts_of_port(port), _facts_of_detail(detail)
+        if expected != found:
+            raise BundleError(f"tensor '{port.engine_name}' of '{path.name}' is {found}; the manifest says {expected}")
+        bound.append((port.name, int(detail["index"])))
+    return tuple(bound)
+
+
+def _facts_of_port(port: Port) -> tuple[object, ...]:
+    quantization = port.quantization
+    scale = (0.0, 0) if quantization is None else (float(np.float32(quantization.scale)), quantization.zero_point)
+    return port.dtype, tuple(port.shape), *scale
+
+
+def _facts_of_detail(detail: dict[str, Any]) -> tuple[object, ...]:
+    scale, zero_point = detail["quantization"]
+    shape = tuple(int(size) for size in detail["shape"])
+    return np.dtype(detail["dtype"]).name, shape, float(np.float32(scale)), int(zero_point)
+
+
+def _effective(interpreter: Any, stage: StageSpec, *, engine: Engine, threads: int) -> EffectiveSettings:
+    operators = _operators(interpreter)
+    read_back = () if operators is None else ("execution_precision", "providers")
+    delegated = any(operator["op_name"] == "DELEGATE" for operator in operators or ())
+    return EffectiveSettings(
+        engine=engine.distribution,
+        engine_version=engine.version,
+        threads=threads,
+        execution_precision=_manifest_precision(stage) if operators is None else _precision(interpreter, operators),
+        # No delegate is passed in, so one that took operators is the default one.
+        providers=("XNNPACK",) if delegated else (),
+        affinity=host.affinity(),
+        cpu_quota=host.cpu_quota(),
+        read_back=read_back,
+    )
+
+
+def _operators(interpreter: Any) -> list[dict[str, Any]] | None:
+    """Return the engine's operators, delegates included; None where it lists none (the call is not public)."""
+    details = getattr(interpreter, "_get_ops_details", None)
+    return None if details is None else details()
+
+
+def _manifest_precision(stage: StageSpec) -> str:
+    return {"fp32": "f32", "fp16": "f16"}.get(stage.precision, stage.precision)
+
+
+def _precision(interpreter: Any, operators: list[dict[str, Any]]) -> str:
+    """Return what the operators of the main graph produce: ``f32``, ``int8``, or ``int8+f32`` for a mixture."""
+    dtypes = {detail["index"]: np.dtype(detail["dtype"]).name for detail in interpreter.get_tensor_details()}
+    produced = {
+        dtypes.get(int(tensor))
+        for operator in operators
+        if operator["op_name"] not in _CONVERSIONS
+        for tensor in operator["outputs"]
+    }
+    kinds = [_SHORT.get(name, name) for name in ("int8", "int16", "float16", "float32") if name in produced]
+    return "+".join(kinds) or "none"
+
+
+def _check_precision(session: TfliteSession) -> None:
+    effective = session.effective
+    confirmed = "execution_precision" in effective.read_back
+    if confirmed and session.stage.precision == "int8" and "int8" not in effective.execution_precision:
+        raise TargetUnavailableError(
+            f"stage '{session.stage.name}' is int8 in the manifest, but the engine computes in "
+            f"{effective.execution_precision}: convert the model again"
+        )
+
+
+_: type[Target] = TfliteCpu
