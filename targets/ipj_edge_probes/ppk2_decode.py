@@ -163,6 +163,9 @@ def decode_words(state: StreamState, data: bytes) -> tuple[WordChunk, StreamStat
             discarded += skipped
             if not aligned:
                 break
+            # The counter sits in the third byte: the first word may have borrowed its ADC bytes from the wreck.
+            position += WORD_BYTES
+            discarded += WORD_BYTES
         run = _aligned_run(buffer[position:], counter)
         words.append(run.words)
         missing.append(run.missing)
