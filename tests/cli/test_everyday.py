@@ -110,7 +110,7 @@ def test_bench_measures_six_bundles_in_one_table(
             assert entry.ipj.value == pytest.approx(entry.accuracy.value / energy.value)
             assert energy.provenance in ran.out
             assert energy.boundary in ran.out
-    numbers = [value for value in _numbers(json.loads((tmp_path / "result.json").read_text()))]
+    numbers = _numbers(json.loads((tmp_path / "result.json").read_text()))
     assert all(math.isfinite(value) for value in numbers)
 
 
