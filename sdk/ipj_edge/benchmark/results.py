@@ -56,6 +56,7 @@ class WindowRecord(msgspec.Struct, frozen=True, kw_only=True):
         joules: Its energy; None with a reason.
         cpu_s: CPU seconds of the process.
         waited_s: Seconds the process's threads waited for a CPU; None where the system does not tell.
+        busy_s: Sum of the latencies; None where it was not written down.
         p50_s: Median latency of a query.
         p99_s: 99th percentile of it.
         frequency_hz: CPU clock at its end; None where the system does not show it.
@@ -71,6 +72,7 @@ class WindowRecord(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     cpu_s: float
     waited_s: float | None = None
+    busy_s: float | None = None
     p50_s: float
     p99_s: float
     frequency_hz: float | None = None
