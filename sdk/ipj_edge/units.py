@@ -50,9 +50,9 @@ def bytes_text(size: int) -> str:
 
 def seconds_text(seconds: float) -> str:
     """Write seconds with a fitting unit: ``12.3 µs``, ``4.56 ms``, ``7.89 s``."""
-    if seconds < 1e-3:
+    if seconds < 0.99995e-3:
         return f"{1e6 * seconds:.1f} µs"
-    return f"{1e3 * seconds:.2f} ms" if seconds < 1 else f"{seconds:.2f} s"
+    return f"{1e3 * seconds:.2f} ms" if seconds < 0.999995 else f"{seconds:.2f} s"
 
 
 def joules_text(joules: float) -> str:

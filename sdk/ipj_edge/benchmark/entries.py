@@ -82,6 +82,7 @@ def make_entry(loaded: Loaded, scenario: Scenario, measured: Measured, tariff: T
         cost=None if tariff is None else cost_of(energy, tariff, 1000),
         exit_rates=tuple(record.share for record in quality.exits) or (1.0,),
         exits=quality.exits,
+        reliability=quality.reliability,
         windows=tuple(_record(window) for window in measured.windows),
         stopped_by=measured.stopped_by,
         latency_histogram=latencies.histogram(),

@@ -10,7 +10,7 @@ import numpy as np
 from ipj_edge.protocols import Array
 
 CAPACITY = 1 << 17
-_BINS = 60
+_BINS = 80
 
 
 class Histogram(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,9 +73,12 @@ class Latencies:
         return tuple(float(value) for value in np.percentile(self.kept, wanted))
 
     def histogram(self) -> Histogram:
-        """Return the distribution of what is kept over logarithmic bins."""
-        low, high = max(float(self.kept.min()), 1e-9), max(float(self.kept.max()), 2e-9)
-        edges = np.geomspace(low, max(high, 1.001 * low), _BINS + 1)
+        """Return the distribution of what is kept over logarithmic bins; the last one holds the far tail."""
+        low, body, high = np.maximum(np.percentile(self.kept, (0, 99.9, 100)), 1e-9)
+        body = max(body, 1.001 * low)
+        edges = np.geomspace(low, body, _BINS + 1)
+        # The last thousandth may reach far out: it gets one bin, so that the rest keeps its detail.
+        edges = np.append(edges, max(high, 1.001 * body))
         # Rounding must not leave the ends outside their own bins.
         counts, _ = np.histogram(np.clip(self.kept, edges[0], edges[-1]), edges)
         return Histogram(edges_s=tuple(map(float, edges)), counts=tuple(map(int, counts)))

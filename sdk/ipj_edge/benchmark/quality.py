@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from ipj_edge.benchmark.results import Accuracy, ExitRecord
+from ipj_edge.benchmark.results import Accuracy, ExitRecord, ReliabilityBin
 from ipj_edge.data import Samples
 from ipj_edge.errors import DataError
 from ipj_edge.metrics import Batch, Metric, Score, make_metric
@@ -17,6 +17,7 @@ from ipj_edge.protocols import Array
 from ipj_edge.stats import wilson_interval
 
 _AT_ONCE = 256
+_BINS = 10
 _DEFAULT = "top-1"
 
 
@@ -27,6 +28,7 @@ class Quality(msgspec.Struct, frozen=True, kw_only=True):
         accuracy: The first rate of correct answers among the metrics; None with a reason.
         scores: All metrics asked for.
         exits: Share and accuracy of every exit; empty for a plain model.
+        reliability: Confidence against accuracy; empty without class scores.
         warnings: What a reader has to know.
     """
 
@@ -34,6 +36,7 @@ class Quality(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     scores: tuple[Score, ...] = ()
     exits: tuple[ExitRecord, ...] = ()
+    reliability: tuple[ReliabilityBin, ...] = ()
     warnings: tuple[str, ...] = ()
 
 
@@ -49,8 +52,8 @@ def assess(model: Model, samples: Samples, names: Sequence[str] = ()) -> Quality
         return Quality(accuracy=None, reason="no labels were given (--data with labels)")
     if not names and not _has_scores(model):
         return Quality(accuracy=None, reason="no output of this bundle holds logits or probabilities")
-    exits = _Exits(model)
-    bad = _run_all(model, samples, metrics, exits)
+    exits, reliability = _Exits(model), _Reliability()
+    bad = _run_all(model, samples, metrics, (exits, reliability))
     scores = tuple(metric.score() for metric in metrics)
     warning = f"the answers to {bad} of {samples.count} samples hold values that are no finite numbers"
     rates = [score for score in scores if score.is_rate]
@@ -59,6 +62,7 @@ def assess(model: Model, samples: Samples, names: Sequence[str] = ()) -> Quality
         reason="" if rates else f"{', '.join(score.metric for score in scores)} is no rate of correct answers",
         scores=scores,
         exits=exits.records(),
+        reliability=reliability.bins(),
         warnings=(warning,) if bad else (),
     )
 
@@ -68,7 +72,7 @@ def answering_output(model: Model) -> str:
     return model.manifest.stages[-1].exit_output or ""
 
 
-def _run_all(model: Model, samples: Samples, metrics: Sequence[Metric], exits: _Exits) -> int:
+def _run_all(model: Model, samples: Samples, metrics: Sequence[Metric], counters: tuple[_Exits, _Reliability]) -> int:
     """Run every sample; return how many answers hold something that is no finite number."""
     manifest = model.manifest
     meanings = {spec.name: spec.meaning for spec in manifest.outputs}
@@ -81,7 +85,8 @@ def _run_all(model: Model, samples: Samples, metrics: Sequence[Metric], exits: _
         batch = Batch(result.outputs, labels, feeds, meanings, answering_output(model))
         for metric in metrics:
             metric.add(batch)
-        exits.add(batch, result.exit_index)
+        counters[0].add(batch, result.exit_index)
+        counters[1].add(batch)
         bad += _not_finite(batch)
     return bad
 
@@ -119,6 +124,32 @@ class _Exits:
                 macs=stage.macs,
             )
             for stage, (left, right) in zip(self._stages, self._left.tolist(), strict=True)
+        )
+
+
+class _Reliability:
+    """Gathers confidence and correctness by tenths of the largest class probability."""
+
+    def __init__(self) -> None:
+        # Samples, summed confidence, right ones.
+        self._bins = np.zeros((_BINS, 3))
+
+    def add(self, batch: Batch) -> None:
+        try:
+            right = TopK(1).correct(batch.scores("reliability"), batch.labels)
+            confidence = np.exp(batch.log_probabilities("reliability")).max(axis=1)
+        except DataError:
+            return
+        known = np.isfinite(confidence)
+        places = np.clip((confidence[known] * _BINS).astype(int), 0, _BINS - 1)
+        for column, weights in enumerate((np.ones(len(places)), confidence[known], right[known])):
+            self._bins[:, column] += np.bincount(places, weights, minlength=_BINS)
+
+    def bins(self) -> tuple[ReliabilityBin, ...]:
+        return tuple(
+            ReliabilityBin(n=int(n), confidence=confidence / n, accuracy=right / n)
+            for n, confidence, right in self._bins.tolist()
+            if n
         )
 
 

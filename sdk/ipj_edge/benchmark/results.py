@@ -95,6 +95,20 @@ class ExitRecord(msgspec.Struct, frozen=True, kw_only=True):
     macs: int | None = None
 
 
+class ReliabilityBin(msgspec.Struct, frozen=True, kw_only=True):
+    """Samples whose largest class probability lies in one tenth of 0..1.
+
+    Attributes:
+        n: How many.
+        confidence: Mean of that probability.
+        accuracy: Share of them that is right.
+    """
+
+    n: int
+    confidence: float
+    accuracy: float
+
+
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """One bundle in one scenario under one set of settings.
 
@@ -124,6 +138,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
         cost: What 1,000 inferences cost under the user's tariff; None without one.
         exit_rates: Share of inputs that left at each stage.
         exits: The same with accuracy, for staged bundles.
+        reliability: Confidence against accuracy, for labelled class scores; bins without samples are left out.
         windows: The windows behind the intervals.
         stopped_by: ``confidence`` or ``duration``.
         latency_histogram: Distribution of the latencies.
@@ -164,6 +179,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     cost: Cost | None = None
     exit_rates: tuple[float, ...]
     exits: tuple[ExitRecord, ...] = ()
+    reliability: tuple[ReliabilityBin, ...] = ()
     windows: tuple[WindowRecord, ...] = ()
     stopped_by: str = ""
     latency_histogram: Histogram | None = None

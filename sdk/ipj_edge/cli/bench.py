@@ -110,6 +110,7 @@ def _write(result: BenchResult, samples: dict[int, Array], outputs: dict[str, st
     import msgspec
 
     from ipj_edge.benchmark.files import encode, samples_path, write_samples
+    from ipj_edge.benchmark.report import render
     from ipj_edge.benchmark.tables import to_csv, to_markdown
 
     json_path = outputs["json"]
@@ -121,6 +122,7 @@ def _write(result: BenchResult, samples: dict[int, Array], outputs: dict[str, st
         "json": lambda: encode(result),
         "csv": lambda: to_csv(result).encode(),
         "markdown": lambda: to_markdown(result).encode(),
+        "report": lambda: render([result]).encode(),
     }
     for kind, make in made.items():
         put(outputs[kind], make)
