@@ -58,6 +58,18 @@ class Latencies:
         self._total_s += float(chunk.sum())
         self.least_s, self.most_s = min(self.least_s, float(chunk.min())), max(self.most_s, float(chunk.max()))
 
+    @classmethod
+    def restored(
+        cls, kept: Array, *, count: int, stride: int, total_s: float, ends_s: tuple[float, float]
+    ) -> Latencies:
+        """Return the store that had kept these samples; ends_s are its least and most."""
+        store = cls(max(2, kept.size))
+        store._kept[: kept.size] = kept
+        store._size, store.count, store.stride = kept.size, count, stride
+        store._total_s = total_s
+        store.least_s, store.most_s = ends_s
+        return store
+
     @property
     def kept(self) -> Array:
         """The samples kept, in order, float64 of shape (n,)."""
@@ -90,14 +102,16 @@ class Latencies:
         self.stride *= 2
 
 
-def joined(parts: Sequence[Latencies], capacity: int = CAPACITY) -> Latencies:
+def joined(parts: Sequence[Latencies]) -> Latencies:
     """Return one store for the samples of several, each thinned to the coarsest stride among them."""
     stride = max(part.stride for part in parts)
-    thinned = [part.kept[:: stride // part.stride] for part in parts]
-    whole = Latencies(max(capacity, sum(part.size for part in thinned)))
-    for part in thinned:
-        whole.add(part)
-    whole.stride, whole.count = stride, sum(part.count for part in parts)
-    whole._total_s = sum(part.total_s for part in parts)
-    whole.least_s, whole.most_s = min(part.least_s for part in parts), max(part.most_s for part in parts)
-    return whole
+    thinned = np.concatenate([part.kept[:: stride // part.stride] for part in parts])
+    while thinned.size > CAPACITY:
+        thinned, stride = thinned[::2], 2 * stride
+    return Latencies.restored(
+        thinned,
+        count=sum(part.count for part in parts),
+        stride=stride,
+        total_s=sum(part.total_s for part in parts),
+        ends_s=(min(part.least_s for part in parts), max(part.most_s for part in parts)),
+    )

@@ -119,9 +119,18 @@ def steadiness(windows: Sequence[Window]) -> float:
 
 
 def merged(parts: Sequence[Measured]) -> Measured:
-    """Join the rounds of an interleaved measurement, in order."""
+    """Join the rounds of an interleaved measurement, in order, as if one had followed the other."""
+    windows: list[Window] = []
+    times: list[float] = []
+    powers: list[float] = []
+    for part in parts:
+        offset_s = windows[-1].start_s + windows[-1].seconds if windows else 0.0
+        windows += [msgspec.structs.replace(one, start_s=one.start_s + offset_s) for one in part.windows]
+        if part.trace is not None:
+            times += [time_s + offset_s for time_s in part.trace.time_s]
+            powers += part.trace.power_w
     return Measured(
-        windows=tuple(window for part in parts for window in part.windows),
+        windows=tuple(windows),
         idle=tuple(reading for part in parts for reading in part.idle),
         latencies=joined([part.latencies for part in parts]),
         samples_per_query=parts[0].samples_per_query,
@@ -131,5 +140,5 @@ def merged(parts: Sequence[Measured]) -> Measured:
             settled=all(part.warmth.settled for part in parts),
         ),
         stopped_by=parts[-1].stopped_by,
-        trace=parts[0].trace,
+        trace=PowerTrace(time_s=tuple(times), power_w=tuple(powers)) if times else None,
     )

@@ -17,7 +17,7 @@ from ipj_edge.benchmark.entries import Loaded, make_entry
 from ipj_edge.benchmark.environment import describe
 from ipj_edge.benchmark.measured import Measured
 from ipj_edge.benchmark.measuring import Plan, measure, warm_up
-from ipj_edge.benchmark.quality import assess
+from ipj_edge.benchmark.quality import Quality, assess
 from ipj_edge.benchmark.queries import different_inputs, make_queries
 from ipj_edge.benchmark.results import RESULT_VERSION, BenchResult, Entry
 from ipj_edge.benchmark.scenarios import Scenario, samples_per_query
@@ -128,6 +128,13 @@ def result_of(entries: tuple[Entry, ...], options: BenchOptions, *, samples_file
     )
 
 
+def measure_case(path: Path, scenario: Scenario, options: BenchOptions, quality: Quality | None = None) -> Case:
+    """Bench one bundle in one scenario; a quality that is known is not assessed again. See `bench`."""
+    with _loaded(path, options, quality) as (loaded, model, samples):
+        measured = _measure(loaded.bundle, model, samples, scenario, options, lambda windows: None)
+    return Case(loaded=loaded, scenario=scenario, measured=measured)
+
+
 def _bench_one(path: Path, options: BenchOptions, on_window: OnWindow | None) -> Iterator[Case]:
     with _loaded(path, options) as (loaded, model, samples):
         for scenario in options.scenarios:
@@ -141,7 +148,9 @@ def _bench_one(path: Path, options: BenchOptions, on_window: OnWindow | None) ->
 
 
 @contextmanager
-def _loaded(path: Path, options: BenchOptions) -> Iterator[tuple[Loaded, Model, Samples]]:
+def _loaded(
+    path: Path, options: BenchOptions, quality: Quality | None = None
+) -> Iterator[tuple[Loaded, Model, Samples]]:
     """Open and load a bundle, run it for the first time and on all data."""
     start = perf_counter()
     bundle = open_bundle(path)
@@ -158,7 +167,7 @@ def _loaded(path: Path, options: BenchOptions) -> Iterator[tuple[Loaded, Model, 
             effective=model.effective,
             load_s=load_s,
             first_s=first_s,
-            quality=assess(model, samples, options.metrics),
+            quality=quality or assess(model, samples, options.metrics),
             data_sha256=digest(samples),
             different=different_inputs(samples),
         )

@@ -51,7 +51,7 @@ def command(base: str, new: str, **options: Any) -> int:
     """
     from ipj_edge.benchmark.comparison import Limits, compare
     from ipj_edge.benchmark.files import check_free, encode, read_result
-    from ipj_edge.cli.bench import put
+    from ipj_edge.cli._bench_output import put
     from ipj_edge.errors import DataError
 
     json_path, markdown_path = options["json_path"], options["markdown_path"]

@@ -30,7 +30,7 @@ def command(results: tuple[str, ...], **options: Any) -> int:
     """
     from ipj_edge.benchmark.files import check_free, encode, read_result
     from ipj_edge.benchmark.pareto import rank
-    from ipj_edge.cli.bench import put
+    from ipj_edge.cli._bench_output import put
     from ipj_edge.errors import DataError
 
     json_path = options["json_path"]
