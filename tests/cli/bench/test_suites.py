@@ -130,6 +130,7 @@ def test_a_killed_suite_resumes_with_nothing_lost(suite, tmp_path, ipj_edge_cli)
     assert all(len(entry.windows) == 4 for entry in result.results)
 
 
+@pytest.mark.slow
 def test_an_interrupted_suite_shows_what_there_is_and_goes_on_later(suite, tmp_path, ipj_edge_cli):
     out = tmp_path / "r.json"
     child = _start(suite, out)
