@@ -60,9 +60,7 @@ def test_a_held_block_comes_out_with_its_stamp() -> None:
 
 
 def test_a_doubtful_block_is_lost_as_a_whole() -> None:
-    got = StampAccount(10_000, hold=True).feed(
-        chunk("0", 1000, "100", 600, "MISALIGNED", 399, "200", 1000, "300")
-    )
+    got = StampAccount(10_000, hold=True).feed(chunk("0", 1000, "100", 600, "MISALIGNED", 399, "200", 1000, "300"))
     assert (len(got.values), got.lost) == (3000, 1000)
 
 

@@ -17,9 +17,7 @@ Decoder = Callable[[StreamState, bytes], tuple[StreamChunk, StreamState]]
 STAMP = bytes.fromhex("f0f300000bb801ffff")
 
 
-def decode(
-    decoder: Decoder, data: bytes, cuts: list[int] | None = None
-) -> tuple[list[float], list[tuple[str, int]]]:
+def decode(decoder: Decoder, data: bytes, cuts: list[int] | None = None) -> tuple[list[float], list[tuple[str, int]]]:
     """Return (values, (mark, samples before it in the stream)) of a stream cut into chunks."""
     state = StreamState()
     values: list[float] = []
@@ -142,8 +140,6 @@ def test_any_chunking_of_a_binary_stream_gives_the_same_samples(damage: list[int
     assert decode(decode_binary, bytes(data), [min(cut, len(data)) for cut in cuts]) == whole
 
 
-@pytest.mark.parametrize(
-    ("text", "value"), [("3300m", 3.3), ("1k", 1000.0), ("2-3", 2e-3), ("100u", 1e-4), ("5", 5.0)]
-)
+@pytest.mark.parametrize(("text", "value"), [("3300m", 3.3), ("1k", 1000.0), ("2-3", 2e-3), ("100u", 1e-4), ("5", 5.0)])
 def test_numbers_are_read_as_the_firmware_reads_them(text: str, value: float) -> None:
     assert number(text) == pytest.approx(value)

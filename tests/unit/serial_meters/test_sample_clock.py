@@ -10,9 +10,7 @@ from hypothesis import strategies as st
 from ipj_edge_probes.sample_clock import SampleClock, Timeline
 
 
-def arrivals(
-    clock: SampleClock, seconds: float, *, rate: float = 1.0, offset_s: float = 100.0, seed: int = 1
-) -> None:
+def arrivals(clock: SampleClock, seconds: float, *, rate: float = 1.0, offset_s: float = 100.0, seed: int = 1) -> None:
     """Feed arrivals each 10 ms that are up to 16 ms late, and now and then 200 ms."""
     rng = np.random.default_rng(seed)
     for device_s in np.arange(0.01, seconds, 0.01):

@@ -39,7 +39,7 @@ def test_current_alone_takes_the_voltage_that_was_given() -> None:
 
 
 def test_current_alone_without_a_voltage_is_an_error() -> None:
-    with pytest.raises(ConfigError, match="--voltage-v"):
+    with pytest.raises(ConfigError, match="--voltage"):
         watts("t_ms,current_mA", "1,100")
 
 
@@ -56,9 +56,7 @@ def test_headers_are_told_from_other_lines(line: str, header: bool) -> None:
 
 
 def test_lines_that_are_no_rows_are_counted_and_comments_are_not() -> None:
-    rows, bad = parse_rows(
-        ["1,2,3", "", "# hello", "1,2", "1,2,x", "nan,1,2"], parse_header("t_ms,bus_mV,current_mA")
-    )
+    rows, bad = parse_rows(["1,2,3", "", "# hello", "1,2", "1,2,x", "nan,1,2"], parse_header("t_ms,bus_mV,current_mA"))
     assert (rows.tolist(), bad) == ([[1.0, 2.0, 3.0]], 3)
 
 

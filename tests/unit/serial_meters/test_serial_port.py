@@ -52,9 +52,7 @@ def test_a_meter_is_found_by_vendor_and_product() -> None:
 
 
 def test_when_no_port_fits_the_usb_id_is_named() -> None:
-    assert "no serial port with USB id 0483:5740" in port_remedy(
-        "lpm01a", (), UsbId(vendor=0x0483, product=0x5740)
-    )
+    assert "no serial port with USB id 0483:5740" in port_remedy("lpm01a", (), UsbId(vendor=0x0483, product=0x5740))
 
 
 def test_a_meter_without_a_usb_id_may_be_at_any_port() -> None:
