@@ -11,8 +11,9 @@ from ipj_edge.exits.cached import Cached
 from ipj_edge.exits.costs import cost_of_leaving, expected_cost, never_cost, reached
 from ipj_edge.exits.gate import Gate, answering_exits
 from ipj_edge.exits.policies import make_policy
+from ipj_edge.exits.problem import Problem, departures
 from ipj_edge.exits.rules import TEMPERATURE
-from ipj_edge.exits.search import Problem, Searched, departures, front, search
+from ipj_edge.exits.search import Searched, front, search
 from ipj_edge.exits.temperature import fit_temperature
 from ipj_edge.exits.values import ExitPolicy, StageCosts, TuneRequest
 from ipj_edge.protocols import Array, ExitRule

@@ -17,7 +17,7 @@ import numpy as np
 
 from ipj_edge.errors import DataError
 from ipj_edge.exits.binomial import binomial_cdf
-from ipj_edge.exits.search import departures
+from ipj_edge.exits.problem import departures
 from ipj_edge.exits.values import Method
 from ipj_edge.protocols import Array
 
@@ -88,7 +88,7 @@ def examine(scores: Array, losses: Array, thresholds: Array, epsilon: float) -> 
     """Test one policy that was chosen without these samples; see `walk`."""
     seen = losses[np.arange(len(losses)), departures(np.greater_equal(scores, thresholds))]
     method = loss_method(losses)
-    errors = round(math.fsum(seen)) if method == "exact-binomial" else None
+    errors = int(seen.sum()) if method == "exact-binomial" else None
     return Examined(thresholds, float(seen.mean()), errors, p_value(seen, epsilon, method), method)
 
 
@@ -105,10 +105,10 @@ def loss_method(losses: Array) -> Method:
 
 def p_value(losses: Array, epsilon: float, method: Method) -> float:
     """Return the p-value of "the risk is above epsilon" from independent losses of shape (n,)."""
-    total, n = math.fsum(losses), len(losses)
+    n = len(losses)
     if method == "exact-binomial":
-        return binomial_cdf(round(total), n, epsilon)
-    return hoeffding_bentkus(total, n, epsilon)
+        return binomial_cdf(int(losses.sum()), n, epsilon)
+    return hoeffding_bentkus(math.fsum(losses), n, epsilon)  # exact, so that its ceiling is not one too low
 
 
 def hoeffding_bentkus(total: float, n: int, epsilon: float) -> float:

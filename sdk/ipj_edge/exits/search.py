@@ -6,7 +6,8 @@ What it finds is optimistic, the more so the better it searches: it is the ancho
 One threshold, the others fixed, is found exactly: sort the samples that reach the exit by score, and prefix sums say
 what every cut between two distinct scores costs. Where that can be done for all combinations of the other thresholds
 it is (two exits always, three exits up to some thousand samples); elsewhere coordinate descent on cost + μ·loss over a
-sweep of μ from several starts, each result then improved under the constraint itself.
+sweep of μ from several starts, each result improved under the constraint itself, and the best of them two thresholds at
+a time.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ipj_edge.errors import DataError
+from ipj_edge.exits.problem import Cuts, Problem
 from ipj_edge.protocols import Array
 
 _EXACT_WORK = 20_000_000  # combinations × samples that enumeration may take: some tenths of a second
 _SWEEP = 24
 _STARTS = 6
 _ROUNDS = 20
+_PAIR_TRIALS = 200
 
 
 class Searched(NamedTuple):
@@ -33,87 +35,6 @@ class Searched(NamedTuple):
     thresholds: Array
     cost: float
     loss: float
-
-
-class _Cuts(NamedTuple):
-    """Every cut of one exit: sums over all samples of cost and loss, and the threshold, strictest first."""
-
-    cost: Array
-    loss: Array
-    threshold: Array
-
-
-class Problem:
-    """Scores, losses and costs, prepared for many evaluations.
-
-    Args:
-        scores: Scores of every exit, of shape (n, exits); the last column is not read. −inf never leaves.
-        losses: Loss of being answered at each exit, of shape (n, exits), at least 0.
-        leaving: Cost of leaving at each exit, of shape (exits,).
-
-    Raises:
-        DataError: the shapes do not fit, or a score is NaN.
-    """
-
-    def __init__(self, scores: Array, losses: Array, leaving: Array) -> None:
-        if scores.ndim != 2 or scores.shape != losses.shape or scores.shape[1:] != leaving.shape or not scores.size:
-            raise DataError(f"scores {scores.shape}, losses {losses.shape} and costs {leaving.shape} do not fit")
-        if np.isnan(scores[:, :-1]).any():
-            raise DataError("a score is NaN; a sample that must not leave scores −inf")
-        self.scores, self.losses, self.leaving = scores[:, :-1], losses, leaving
-        self.n, self.exits = int(losses.shape[0]), int(losses.shape[1])
-        self._orders = [_descending(column) for column in self.scores.T]
-        self.thresholds = [cut_points(column) for column in self.scores.T]
-
-    def fires(self, thresholds: Array) -> Array:
-        """Return where each early exit would let a sample go if asked, bool of shape (n, exits − 1)."""
-        return np.greater_equal(self.scores, thresholds)
-
-    def cuts(self, k: int, fires: Array) -> _Cuts:
-        """Return what every threshold of exit k leads to, the other exits as they are."""
-        blocked: Array = np.asarray(fires[:, :k].any(axis=1))
-        later = departures(fires[:, k + 1 :]) + k + 1
-        stays = np.where(blocked, departures(fires[:, :k]), later) if k else later
-        base_cost, base_loss = self.leaving[stays].sum(), self.losses[np.arange(self.n), stays].sum()
-        order = self._orders[k]
-        rows = order[~blocked[order]]
-        scores, goes = self.scores[rows, k], stays[rows]
-        cost = np.concatenate(([0.0], np.cumsum(self.leaving[k] - self.leaving[goes])))
-        loss = np.concatenate(([0.0], np.cumsum(self.losses[rows, k] - self.losses[rows, goes])))
-        ends = np.concatenate(([0], np.flatnonzero(np.append(scores[1:] < scores[:-1], True)[: len(rows)]) + 1))
-        return _Cuts(base_cost + cost[ends], base_loss + loss[ends], self._cut_below(k, scores[ends[1:] - 1]))
-
-    def evaluate(self, thresholds: Array) -> tuple[float, float]:
-        """Return mean cost and mean loss."""
-        gone = departures(self.fires(thresholds))
-        return float(self.leaving[gone].mean()), float(self.losses[np.arange(self.n), gone].mean())
-
-    def _cut_below(self, k: int, scores: Array) -> Array:
-        """Return inf, then for each of some scores of exit k the threshold just below it."""
-        points = self.thresholds[k]
-        # A cut lies in (next lower score, score]: the last of the ascending points that is not above the score.
-        return np.concatenate(([math.inf], points[np.searchsorted(points, scores, side="right") - 1]))
-
-
-def cut_points(scores: Array) -> Array:
-    """Return every threshold that tells scores apart, ascending: halfway between two distinct ones, and the lowest.
-
-    Halfway, a sample of the search does not change sides when its engine answers a last bit differently.
-    """
-    levels = np.unique(scores[np.isfinite(scores)])
-    if not levels.size:
-        return levels
-    below, above = levels[:-1], levels[1:]
-    middle = below + (above - below) / 2
-    return np.concatenate((levels[:1], np.where(middle > below, middle, above)))
-
-
-def departures(fires: Array) -> Array:
-    """Return the first exit that fires for each sample, else the number of columns, integers of shape (n,)."""
-    if fires.shape[1] == 0:
-        return np.zeros(len(fires), dtype=np.intp)
-    gone: Array = np.where(fires.any(axis=1), fires.argmax(axis=1), fires.shape[1])
-    return gone
 
 
 def search(problem: Problem, epsilon: float, *, seed: int = 0) -> Searched:
@@ -150,7 +71,7 @@ def descend(problem: Problem, epsilon: float, *, seed: int = 0) -> Searched:
         cost, loss = problem.evaluate(improved)
         if loss * problem.n <= _budget(problem, epsilon) and cost < best.cost:
             best = Searched(improved, cost, loss)
-    return best
+    return _paired(problem, best, epsilon)
 
 
 def front(problem: Problem, *, seed: int = 0) -> list[Searched]:
@@ -216,7 +137,34 @@ def _constrained(problem: Problem, start: Array, epsilon: float) -> Array:
     return thresholds
 
 
-def _cheapest(cuts: _Cuts, budget: float) -> int | None:
+def _paired(problem: Problem, best: Searched, epsilon: float) -> Searched:
+    """Improve thresholds two at a time, where one alone could not move without breaking the constraint."""
+    pairs = list(itertools.combinations(range(problem.exits - 1), 2))
+    for _ in range(_ROUNDS):
+        before = best
+        for first, second in pairs:
+            best = _improve_pair(problem, best, first, second, _budget(problem, epsilon))
+        if best.cost >= before.cost:
+            break
+    return best
+
+
+def _improve_pair(problem: Problem, best: Searched, first: int, second: int, budget: float) -> Searched:
+    """Try thresholds of one exit, each with the exact best of a deeper one."""
+    points = problem.thresholds[first]
+    tried = np.unique(np.linspace(0, len(points) - 1, min(len(points), _PAIR_TRIALS)).round().astype(int))
+    for threshold in (math.inf, *points[tried]):
+        thresholds = best.thresholds.copy()
+        thresholds[first] = threshold
+        cuts = problem.cuts(second, problem.fires(thresholds))
+        chosen = _cheapest(cuts, budget)
+        if chosen is not None and cuts.cost[chosen] < best.cost * problem.n * (1 - 1e-12):
+            thresholds[second] = cuts.threshold[chosen]
+            best = Searched(thresholds, *problem.evaluate(thresholds))
+    return best
+
+
+def _cheapest(cuts: Cuts, budget: float) -> int | None:
     """Return the cheapest cut whose loss fits the budget, the strictest of equals, or None."""
     allowed = cuts.loss <= budget
     if not allowed.any():
@@ -231,9 +179,3 @@ def _budget(problem: Problem, epsilon: float) -> float:
 
 def _work(problem: Problem) -> float:
     return problem.n * math.prod(float(len(points) + 1) for points in problem.thresholds[:-1])
-
-
-def _descending(scores: Array) -> Array:
-    """Return the samples that can leave at all, highest score first."""
-    order = np.argsort(-scores, kind="stable")
-    return order[: int(np.count_nonzero(scores > -math.inf))]

@@ -1,10 +1,9 @@
-"""Softmax before its last division, row by row in float64: exponents (z − max z)/T, weights exp(exponent), total."""
+"""Softmax before its last division, row by row in float64: the exponents (z − max z)/T."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from math import log
-from typing import NamedTuple
 
 import numpy as np
 
@@ -12,19 +11,13 @@ from ipj_edge.errors import ConfigError
 from ipj_edge.protocols import Array
 from ipj_edge.values import Meaning
 
+CLASS_MEANINGS: tuple[Meaning, ...] = ("logits", "probabilities")
+
 FEW_CLASSES = 32
 """Up to so many classes a loop over Python floats is quicker than numpy for one row (``benchmarks/exit_gate.py``)."""
 
 _SMALLEST_EXPONENT = -700.0  # exp of it is still a normal number, and 0 · −inf cannot come up
 _SMALLEST_PROBABILITY = 1e-300
-
-
-class Weights(NamedTuple):
-    """Exponents and weights of shape (n, classes), totals of shape (n,). NaN where a row holds no finite largest."""
-
-    exponents: Array
-    weights: Array
-    total: Array
 
 
 def class_scores(output: Array) -> Array:
@@ -49,16 +42,17 @@ def logits_of(output: Array, meaning: Meaning) -> Array:
     return values
 
 
-def weights(output: Array, meaning: Meaning, temperature: float) -> Weights:
-    """Return the softmax weights of every row. Each row is computed alone: the batch does not change its bits."""
-    exponents = logits_of(output, meaning)
+def exponents(output: Array, meaning: Meaning, temperature: float) -> Array:
+    """Return (z − max z)/T of every row in float64, a new array; NaN where a row holds no finite largest.
+
+    Each row is computed alone: the batch it is in does not change its bits.
+    """
+    values = logits_of(output, meaning)
     with np.errstate(invalid="ignore"):  # inf − inf: such a row is NaN and never leaves
-        exponents -= np.maximum.reduce(exponents, axis=1, keepdims=True)
+        values -= np.maximum.reduce(values, axis=1, keepdims=True)
     if temperature != 1.0:
-        exponents *= 1.0 / temperature
-    np.maximum(exponents, _SMALLEST_EXPONENT, out=exponents)
-    found = np.exp(exponents)
-    return Weights(exponents, found, np.add.reduce(found, axis=1))
+        values *= 1.0 / temperature
+    return np.maximum(values, _SMALLEST_EXPONENT, out=values)
 
 
 def row_exponents(meaning: Meaning, temperature: float) -> Callable[[Array], list[float]]:
@@ -83,3 +77,9 @@ def row_exponents(meaning: Meaning, temperature: float) -> Callable[[Array], lis
     if meaning == "probabilities":
         return of_probabilities
     return of_logits if temperature == 1.0 else of_scaled_logits
+
+
+def or_never(scores: Array) -> Array:
+    """Let a sample whose outputs are no numbers score −inf."""
+    scores[np.isnan(scores)] = -np.inf
+    return scores

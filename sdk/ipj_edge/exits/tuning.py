@@ -18,7 +18,7 @@ from ipj_edge.exits.certificate import Examined, Walk, examine, samples_needed, 
 from ipj_edge.exits.costs import check_costs, expected_cost, never_cost
 from ipj_edge.exits.path import anchored_path
 from ipj_edge.exits.policies import make_policy
-from ipj_edge.exits.search import departures
+from ipj_edge.exits.problem import departures
 from ipj_edge.exits.values import Certificate, Expectation, FrontPoint, Provenance, StageCosts, Tuned, TuneRequest
 from ipj_edge.plugins import load_exit_rule
 from ipj_edge.protocols import Array
