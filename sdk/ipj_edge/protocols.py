@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -14,6 +14,7 @@ from ipj_edge.values import (
     Availability,
     Boundary,
     EffectiveSettings,
+    Meaning,
     Port,
     Precision,
     ProbeFacts,
@@ -311,4 +312,52 @@ class PowerProbe(Protocol):
 
         Raises:
             ProbeUnavailableError: no such sensor, no permission, or nothing to read; says what to do.
+        """
+
+
+Scorer = Callable[[Sequence[Array]], Array]
+"""From the outputs of the exits so far, oldest first, each of shape (n, …), to n scores in float64."""
+
+RowScorer = Callable[[Sequence[Array]], float]
+"""The same for n = 1, as a Python float."""
+
+
+class ExitRule(Protocol):
+    """A plugin of group ``ipj_edge.exit_rules``: says how sure a model is of each sample after each exit.
+
+    A sample leaves at an exit when its score there is at least that exit's threshold. A sample whose outputs are no
+    numbers must score NaN or −inf: it never leaves.
+
+    Attributes:
+        name: Name of the rule.
+        meanings: What the outputs it can judge hold.
+        looks_back: How many earlier exits' outputs it reads; None for all of them. Entries of older exits may be
+            anything.
+        parameters: Names of the numbers it takes for every exit; a missing one has the rule's default.
+    """
+
+    name: str
+    meanings: tuple[Meaning, ...]
+    looks_back: int | None
+    parameters: tuple[str, ...]
+
+    def bounds(self, exits: int) -> tuple[float, float]:
+        """Return the smallest and largest score of a model with so many exits, ±inf included."""
+
+    def bind(self, exit_index: int, meaning: Meaning, parameters: Mapping[str, float]) -> Scorer:
+        """Return the scorer of one exit. The score of a sample may not depend on the other samples.
+
+        Raises:
+            ConfigError: a parameter is outside its range.
+        """
+
+
+@runtime_checkable
+class RowExitRule(Protocol):
+    """An exit rule that is quicker for one sample at a time."""
+
+    def bind_row(self, exit_index: int, meaning: Meaning, parameters: Mapping[str, float]) -> RowScorer | None:
+        """Return a scorer of one row, or None where there is no quicker way.
+
+        Its scores may differ from those of `ExitRule.bind` by 1e-9: nearer to a threshold than that, the other decides.
         """
