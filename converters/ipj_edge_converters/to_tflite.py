@@ -212,17 +212,22 @@ def _check_int8(
     if operators.total and len(operators.float_operators) == operators.total:
         raise ConversionError("int8 was asked for, but every operator of the file computes in floating point")
     for port in takes:
-        if port.quantization is not None:
-            _check_coverage(port, np.asarray(calibration[port.name]))
+        check_coverage(port, np.asarray(calibration[port.name]))
 
 
-def _check_coverage(port: Port, samples: Array) -> None:
-    assert port.quantization is not None
+def check_coverage(port: Port, samples: Array) -> None:
+    """Refuse a quantized input whose range in the file cuts off calibration data: that data had no effect.
+
+    Raises:
+        ConversionError: values of the data lie more than one step outside the range.
+    """
+    if port.quantization is None:
+        return
     limits, scale = np.iinfo(port.dtype), port.quantization.scale
     low = scale * (limits.min - port.quantization.zero_point)
     high = scale * (limits.max - port.quantization.zero_point)
     seen_low, seen_high = float(samples.min()), float(samples.max())
-    # Half a step is rounding.
+    # One step of play: the zero point is rounded.
     if seen_low < low - scale or seen_high > high + scale:
         raise ConversionError(
             f"the calibration data had no effect: input '{port.name}' covers {low:g}..{high:g} in the file, "

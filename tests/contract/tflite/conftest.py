@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,15 +14,15 @@ from ipj_edge.manifest import (
     BatchSpec,
     Bundle,
     Manifest,
-    OperatorCount,
     ParityRecord,
     Requirements,
     SourceRecord,
     StageSpec,
 )
 from ipj_edge.protocols import ConversionTask, StageFiles
-from ipj_edge.values import Port, Precision, TensorSpec
+from ipj_edge.values import Port, Precision, Settings, TensorSpec
 from ipj_edge_converters.to_tflite import ToTflite
+from ipj_edge_targets.tflite_cpu import TfliteCpu
 
 Arrays = dict[str, np.ndarray]
 
@@ -134,14 +133,6 @@ def bundle_of(folder: Path, source: Any, stage: StageSpec) -> Bundle:
     return Bundle(path=folder, manifest=manifest)
 
 
-def _file_bundle(path: Path, takes: tuple[Port, ...] = (), adds: tuple[Port, ...] = ()) -> Bundle:
-    """Return a bundle around a file that no converter of ours made."""
-    files = StageFiles(
-        file=path.name, takes=takes, adds=adds, static_batch=1, operators=OperatorCount(total=0), versions={}
-    )
-    return bundle_of(path.parent, SimpleNamespace(inputs=(), outputs=()), stage_of(files, "fp32"))
-
-
 def to_engine(port: Port, array: np.ndarray) -> np.ndarray:
     """Return real values as the engine's tensor: scale, round, clip."""
     if port.quantization is None:
@@ -161,9 +152,6 @@ class Converted:
     """A converted source, opened on the target; runs samples one by one in the source's values."""
 
     def __init__(self, source: Any, folder: Path, precision: Precision, calibration: Arrays | None) -> None:
-        from ipj_edge.values import Settings
-        from ipj_edge_targets.tflite_cpu import TfliteCpu
-
         self.source, self.folder = source, folder
         task = ConversionTask(
             source=source, target="tflite-cpu", precision=precision, calibration=calibration, into=folder
@@ -215,7 +203,7 @@ def converted(tmp_path: Path) -> Callable[..., Converted]:
 
 @pytest.fixture
 def net_source() -> Callable[..., TorchSource]:
-    """Make a source of a function and its layers: ``net_source(lambda layer, x: (layer(x),), layer, inputs=…)``."""
+    """Make a source of a function and its layers: ``net_source(lambda line, x: (line(x),), line, inputs=…)``."""
     return _net_source
 
 
@@ -229,9 +217,3 @@ def spec() -> Callable[..., TensorSpec]:
 def samples() -> Callable[..., Arrays]:
     """Draw seeded samples for a source: ``samples(source, 8)``."""
     return _samples
-
-
-@pytest.fixture
-def file_bundle() -> Callable[..., Bundle]:
-    """Wrap a file that no converter of ours made: ``file_bundle(path)``."""
-    return _file_bundle
