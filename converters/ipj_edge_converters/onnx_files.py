@@ -41,3 +41,14 @@ def rename_dimension(model: Any, old: str, new: str) -> None:
         for size in value.type.tensor_type.shape.dim:
             if size.HasField("dim_param"):
                 size.dim_param = word.sub(new, size.dim_param)
+
+
+def set_dimension(model: Any, name: str, number: int) -> None:
+    """Make a dynamic size a number in every declared shape; sizes computed from it are left to be inferred."""
+    word = re.compile(rf"(?<!\w){re.escape(name)}(?!\w)")
+    for value in (*model.graph.input, *model.graph.output, *model.graph.value_info):
+        for size in value.type.tensor_type.shape.dim:
+            if size.dim_param == name:
+                size.dim_value = number
+            elif word.search(size.dim_param):
+                size.Clear()

@@ -7,15 +7,14 @@ between QDQ nodes. So the file is loaded as the target loads it, and the graph t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-from ipj_edge.errors import ConversionError, UnsupportedError
 from ipj_edge.manifest import OperatorCount
 from ipj_edge.plugins import needs
-from ipj_edge_converters.quiet import first_line
+from ipj_edge_converters.onnx_files import load_onnx
+from ipj_edge_converters.onnx_graphs import all_graphs
+from ipj_edge_converters.onnx_runtime import as_engine_runs
 
 _CONVERSIONS = frozenset(("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "Cast", "CastLike"))
 
@@ -40,7 +39,7 @@ def count_operators(path: Path) -> OperatorCount:
         UnsupportedError: onnxruntime has no kernel for an operator; names it.
         ConversionError: onnxruntime refuses the file for another reason.
     """
-    model = as_engine_runs(path)
+    model = as_engine_runs(load_onnx(path), path.name, level="extended")
     floats, small = _tensors(model)
     computing = [
         node for graph in all_graphs(model.graph) for node in graph.node if _computes(node, floats | small)
@@ -48,54 +47,6 @@ def count_operators(path: Path) -> OperatorCount:
     in_float = [node for node in computing if _in_float(node, floats)]
     names = tuple(f"{node.op_type} {node.name}".strip() for node in in_float)
     return OperatorCount(total=len(computing), float_operators=names)
-
-
-def as_engine_runs(path: Path) -> Any:
-    """Return the graph onnxruntime makes of a file, without the layouts that depend on this machine's CPU."""
-    with needs("convert"):
-        import onnx
-        import onnxruntime
-    with TemporaryDirectory(prefix="ipj-edge-") as folder:
-        optimized = Path(folder) / "optimized.onnx"
-        options = onnxruntime.SessionOptions()
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
-        options.optimized_model_filepath = str(optimized)
-        options.intra_op_num_threads = 1
-        options.log_severity_level = 3
-        try:
-            onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        except Exception as error:
-            raise refused(error, path.name) from error
-        return onnx.load_model(str(optimized))
-
-
-def refused(error: BaseException, file: str) -> ConversionError:
-    """Turn onnxruntime's refusal of a file into our error, which names the operator when that is the reason."""
-    operator = _unknown_operator(str(error))
-    if operator:
-        return UnsupportedError(f"onnxruntime has no operator {operator} ('{file}' needs it)", (operator,))
-    return ConversionError(f"onnxruntime refuses '{file}': {first_line(error)}")
-
-
-def all_graphs(graph: Any) -> Iterator[Any]:
-    """Yield a graph and every graph inside its nodes' attributes."""
-    yield graph
-    for node in graph.node:
-        for attribute in node.attribute:
-            for inner in (*attribute.graphs, *((attribute.g,) if attribute.HasField("g") else ())):
-                yield from all_graphs(inner)
-
-
-def _unknown_operator(message: str) -> str:
-    """Find the operator in onnxruntime's two ways to say that it has no kernel for it."""
-    for before, after in (
-        ("Could not find an implementation for ", " node"),
-        ("Fatal error: ", " is not a registered"),
-    ):
-        _, found, rest = message.partition(before)
-        if found and after in rest:
-            return rest.partition(after)[0]
-    return ""
 
 
 def _computes(node: Any, numbers: set[str]) -> bool:

@@ -23,7 +23,9 @@ from ipj_edge.errors import ConversionError, DataError, UnsupportedError
 from ipj_edge.plugins import needs
 from ipj_edge.protocols import Array
 from ipj_edge.values import TensorSpec
+from ipj_edge_converters.onnx_graphs import opset_of
 from ipj_edge_converters.quiet import first_line, quiet
+from ipj_edge_converters.sources.feeds import static_batch
 
 # DequantizeLinear has an axis, which scales per channel need, since opset 13.
 _MINIMUM_OPSET = 13
@@ -91,7 +93,7 @@ def calibration_batches(
     batched = [spec for spec in inputs if spec.batch_axis is not None]
     samples = min((len(calibration[spec.name]) for spec in batched), default=1)
     size = _batch_size(batched, calibration)
-    if samples % size and _static_size(batched):
+    if samples % size and static_batch(batched):
         raise DataError(
             f"the model takes {size} samples at a time; {samples} calibration samples do not fill that"
         )
@@ -105,15 +107,10 @@ def _cut(spec: TensorSpec, array: Array, start: int, stop: int) -> Array:
     return np.ascontiguousarray(np.moveaxis(array[start:stop], 0, spec.batch_axis))
 
 
-def _static_size(batched: list[TensorSpec]) -> int | None:
-    sizes = [spec.shape[spec.batch_axis or 0] for spec in batched]
-    return next((size for size in sizes if isinstance(size, int)), None)
-
-
 def _batch_size(batched: list[TensorSpec], calibration: Mapping[str, Array]) -> int:
     sample_bytes = sum(calibration[spec.name][:1].nbytes for spec in batched)
     fitting = _BATCH_BYTES // max(1, sample_bytes)
-    return _static_size(batched) or int(np.clip(fitting, 1, _LARGEST_BATCH))
+    return static_batch(batched) or int(np.clip(fitting, 1, _LARGEST_BATCH))
 
 
 class _Reader:
@@ -140,8 +137,3 @@ def _up_to_date(model: Any) -> Any:
             f"int8 needs opset {_MINIMUM_OPSET}, and this model of opset {opset} cannot be brought there: "
             f"{first_line(error)}"
         ) from error
-
-
-def opset_of(model: Any) -> int:
-    """Return the version of the standard operator set a model uses; 0 when it uses none."""
-    return next((int(entry.version) for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 0)

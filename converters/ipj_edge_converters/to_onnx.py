@@ -9,10 +9,12 @@ from typing import Any
 from ipj_edge.errors import ConfigError, DataError, TargetUnavailableError
 from ipj_edge.plugins import needs
 from ipj_edge.protocols import ConversionTask, Converter, StageFiles
-from ipj_edge.values import Port, Precision, TensorSpec
+from ipj_edge.values import Port, Precision
 from ipj_edge_converters.onnx_files import load_onnx, save_onnx
+from ipj_edge_converters.onnx_graphs import opset_of
 from ipj_edge_converters.onnx_operators import count_operators
-from ipj_edge_converters.onnx_quantize import opset_of, quantize
+from ipj_edge_converters.onnx_quantize import quantize
+from ipj_edge_converters.sources.feeds import static_batch
 
 _FILE = "model.onnx"
 
@@ -108,7 +110,7 @@ def _read_back(path: Path, task: ConversionTask, isa: str) -> StageFiles:
         file=path.name,
         takes=takes,
         adds=tuple(_port(value) for value in model.graph.output),
-        static_batch=_static_batch(task.source.inputs),
+        static_batch=static_batch(task.source.inputs),
         operators=count_operators(path),
         versions={**task.source.versions, **{name: version(name) for name in ("onnx", "onnxruntime")}},
         isa=isa,
@@ -123,11 +125,6 @@ def _port(value: Any) -> Port:
     shape = tuple(size.dim_param if size.dim_param else int(size.dim_value) for size in tensor.shape.dim)
     dtype = str(helper.tensor_dtype_to_np_dtype(tensor.elem_type))
     return Port(name=value.name, engine_name=value.name, shape=shape, dtype=dtype)
-
-
-def _static_batch(inputs: tuple[TensorSpec, ...]) -> int | None:
-    sizes = [spec.shape[spec.batch_axis] for spec in inputs if spec.batch_axis is not None]
-    return next((size for size in sizes if isinstance(size, int)), None)
 
 
 _: type[Converter] = ToOnnx

@@ -13,13 +13,13 @@ from ipj_edge.plugins import needs
 from ipj_edge.protocols import Array
 from ipj_edge.values import TensorSpec
 from ipj_edge_converters.quiet import first_line, quiet
+from ipj_edge_converters.sources.feeds import example_arrays
 
 # What torch.export and a model's own forward raise on shapes they cannot follow; torch's own classes
 # (UserError, ConstraintViolationError, GuardOnDataDependentSymNode) derive from these.
 EXPORT_FAILURES = (RuntimeError, ValueError, TypeError, AssertionError, LookupError, AttributeError)
 
-# Seeded values in no special place; a batch of 2 or more, since torch.export specialises on sizes 0 and 1.
-_SEED = 0
+# A batch of 2 or more, since torch.export specialises on sizes 0 and 1.
 _DYNAMIC_EXAMPLE = 2
 _PROBED = (1, 3)
 
@@ -40,20 +40,6 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
 
 class _NotDynamicError(Exception):
     """The program exported with a dynamic batch is not the model at every batch size."""
-
-
-def example_arrays(inputs: Sequence[TensorSpec], batch: int | None) -> tuple[Array, ...]:
-    """Make seeded example inputs.
-
-    Floats lie in the input's value range, else in −1..1; integers in the value range, else they are zero, which
-    is valid as an index anywhere.
-
-    Args:
-        inputs: The inputs; every size is a number except, perhaps, the batch.
-        batch: Samples along the batch axis; None keeps the sizes of the specs.
-    """
-    random = np.random.default_rng(_SEED)
-    return tuple(_example(spec, batch, random) for spec in inputs)
 
 
 def export_program(module: Any, inputs: Sequence[TensorSpec], max_batch: int) -> Program:
@@ -120,18 +106,3 @@ def _compare(module: Any, exported: Any, arrays: Sequence[Array], batch: int) ->
             expected.double(), found.double(), rtol=1e-3, atol=1e-4, equal_nan=True
         ):
             raise _NotDynamicError(f"the model computes differently at batch {batch} than at {_DYNAMIC_EXAMPLE}")
-
-
-def _example(spec: TensorSpec, batch: int | None, random: np.random.Generator) -> Array:
-    sizes = [
-        batch if batch is not None and axis == spec.batch_axis else int(size)
-        for axis, size in enumerate(spec.shape)
-    ]
-    dtype = np.dtype(spec.dtype)
-    if dtype.kind == "f":
-        low, high = spec.value_range or (-1.0, 1.0)
-        return np.asarray(random.uniform(low, high, sizes), dtype)
-    if spec.value_range is None or dtype.kind == "b":
-        return np.zeros(sizes, dtype)
-    low, high = spec.value_range
-    return np.asarray(random.integers(int(low), int(high), sizes, endpoint=True), dtype)

@@ -10,7 +10,7 @@ from typing import Any
 from ipj_edge.errors import ConversionError, UnsupportedError
 from ipj_edge.plugins import needs
 from ipj_edge.values import TensorSpec
-from ipj_edge_converters.onnx_files import rename_dimension, save_onnx
+from ipj_edge_converters.onnx_files import rename_dimension, save_onnx, set_dimension
 from ipj_edge_converters.quiet import first_line, quiet
 
 # The opset torch's exporter is written for; onnxruntime has it since 1.14, OpenVINO since 2023.
@@ -43,19 +43,19 @@ def write_onnx(exported: Any, inputs: Sequence[TensorSpec], outputs: Sequence[Te
     except OnnxExporterError as error:
         raise _explained(error) from error
     model = program.model_proto
-    _name_batch(model, inputs)
+    _declare_sizes(model, inputs)
     save_onnx(model, path)
 
 
-def _name_batch(model: Any, inputs: Sequence[TensorSpec]) -> None:
-    """Give the dynamic batch the name that the specs have for it."""
+def _declare_sizes(model: Any, inputs: Sequence[TensorSpec]) -> None:
+    """Give dynamic sizes the names, or the numbers, that the specs have for them."""
     by_name = {value.name: value for value in model.graph.input}
     for spec in inputs:
-        if spec.batch_axis is None or not isinstance(name := spec.shape[spec.batch_axis], str):
-            continue
-        size = by_name[spec.name].type.tensor_type.shape.dim[spec.batch_axis]
-        if size.dim_param and size.dim_param != name:
-            rename_dimension(model, size.dim_param, name)
+        for size, wanted in zip(by_name[spec.name].type.tensor_type.shape.dim, spec.shape, strict=True):
+            if size.dim_param and isinstance(wanted, int):
+                set_dimension(model, size.dim_param, wanted)
+            elif size.dim_param and size.dim_param != wanted:
+                rename_dimension(model, size.dim_param, str(wanted))
 
 
 def _explained(error: BaseException) -> ConversionError:

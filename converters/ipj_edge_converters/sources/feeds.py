@@ -1,4 +1,4 @@
-"""Arrays given to a source: checked against its inputs, and run in parts of a size the model takes."""
+"""Arrays given to a source: examples, checks against its inputs, runs in parts of a size the model takes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import numpy as np
 from ipj_edge.errors import SourceError
 from ipj_edge.protocols import Array, Feeds
 from ipj_edge.values import TensorSpec
+
+_SEED = 0
 
 
 def check_feeds(feeds: Feeds, inputs: Sequence[TensorSpec]) -> None:
@@ -53,7 +55,7 @@ def run_in_parts(
     """
     batched = [spec for spec in inputs if spec.batch_axis is not None]
     samples = _samples(feeds, batched)
-    static = _static_batch(batched)
+    static = static_batch(batched)
     size = static or largest
     if static is not None and samples is not None and samples % static:
         raise SourceError(f"the model takes {static} samples at a time; {samples} is not a multiple of that")
@@ -64,6 +66,20 @@ def run_in_parts(
         spec.name: np.concatenate([part[spec.name] for part in parts], axis=spec.batch_axis or 0)
         for spec in outputs
     }
+
+
+def example_arrays(inputs: Sequence[TensorSpec], batch: int | None) -> tuple[Array, ...]:
+    """Make seeded example inputs.
+
+    Floats lie in the input's value range, else in −1..1; integers in the value range, else they are zero, which
+    is valid as an index anywhere.
+
+    Args:
+        inputs: The inputs; every size is a number except, perhaps, the batch.
+        batch: Samples along the batch axis; None keeps the sizes of the specs.
+    """
+    random = np.random.default_rng(_SEED)
+    return tuple(_example(spec, batch, random) for spec in inputs)
 
 
 def _part(feeds: Feeds, batched: Sequence[TensorSpec], start: int, stop: int) -> dict[str, Array]:
@@ -83,10 +99,10 @@ def _samples(feeds: Feeds, batched: Sequence[TensorSpec]) -> int | None:
     return next(iter(counts.values()), None)
 
 
-def _static_batch(batched: Sequence[TensorSpec]) -> int | None:
-    sizes = [spec.shape[spec.batch_axis or 0] for spec in batched]
-    static = [size for size in sizes if isinstance(size, int)]
-    return static[0] if static else None
+def static_batch(inputs: Sequence[TensorSpec]) -> int | None:
+    """Return the only batch size these inputs take; None when the batch is dynamic or there is none."""
+    sizes = [spec.shape[spec.batch_axis] for spec in inputs if spec.batch_axis is not None]
+    return next((size for size in sizes if isinstance(size, int)), None)
 
 
 def _fits(shape: tuple[int, ...], spec: TensorSpec) -> bool:
@@ -95,3 +111,18 @@ def _fits(shape: tuple[int, ...], spec: TensorSpec) -> bool:
         return False
     pairs = enumerate(zip(shape, spec.shape, strict=True))
     return all(axis == spec.batch_axis or isinstance(want, str) or got == want for axis, (got, want) in pairs)
+
+
+def _example(spec: TensorSpec, batch: int | None, random: np.random.Generator) -> Array:
+    sizes = [
+        batch if batch is not None and axis == spec.batch_axis else int(size)
+        for axis, size in enumerate(spec.shape)
+    ]
+    dtype = np.dtype(spec.dtype)
+    if dtype.kind == "f":
+        low, high = spec.value_range or (-1.0, 1.0)
+        return np.asarray(random.uniform(low, high, sizes), dtype)
+    if spec.value_range is None or dtype.kind == "b":
+        return np.zeros(sizes, dtype)
+    low, high = spec.value_range
+    return np.asarray(random.integers(int(low), int(high), sizes, endpoint=True), dtype)

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, cast
 
 from ipj_edge.errors import SourceError
 from ipj_edge.plugins import needs
 from ipj_edge.protocols import SourceOpener, SourceRequest
-from ipj_edge.values import Precision, TensorSpec
-from ipj_edge_converters.quiet import quiet
+from ipj_edge.values import Precision
 from ipj_edge_converters.sources.factory import Factory, looks_like_factory
-from ipj_edge_converters.sources.torch_inputs import keywords_for
+from ipj_edge_converters.sources.origin import Origin
+from ipj_edge_converters.sources.torch_inputs import arrangement
 from ipj_edge_converters.sources.torch_outputs import by_position, output_names
-from ipj_edge_converters.sources.torch_source import (
-    Origin,
-    TorchSource,
-    run_module,
-    torch_outputs,
-    with_dynamic_batch,
-)
+from ipj_edge_converters.sources.torch_source import TorchSource, torch_outputs, try_module, with_dynamic_batch
 from ipj_edge_converters.sources.weights import load_weights
-from ipj_edge_converters.torch_program import as_tensors, example_arrays, export_program
+from ipj_edge_converters.torch_program import export_program
 
 
 class TorchOpener:
@@ -46,9 +39,8 @@ class TorchOpener:
         if request.weights is not None:
             load_weights(module, request.weights)
         precision = _widen(module)
-        keywords = keywords_for(module, request)
-        ordered = by_position(module, keywords)
-        names = output_names(_try(ordered, request.inputs), request.output_names)
+        ordered = by_position(module, arrangement(module, request))
+        names = output_names(try_module(ordered, request.inputs, None), request.output_names)
         program = export_program(ordered, request.inputs, request.max_batch)
         inputs = with_dynamic_batch(request.inputs) if program.dynamic else request.inputs
         return TorchSource(
@@ -66,16 +58,6 @@ class TorchOpener:
             workdir=request.workdir,
             max_batch=request.max_batch,
         )
-
-
-def _try(module: Any, inputs: Sequence[TensorSpec]) -> Any:
-    """Return what the model itself answers to an example of its inputs."""
-    with needs("convert"):
-        import torch
-    arrays = example_arrays(inputs, None)
-    run_module(module, arrays)
-    with torch.inference_mode(), quiet():
-        return module.answer(*as_tensors(arrays))
 
 
 def _widen(module: Any) -> Precision:

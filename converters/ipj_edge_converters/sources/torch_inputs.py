@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 from ipj_edge.errors import SourceError
@@ -12,8 +13,11 @@ from ipj_edge.values import TensorSpec
 _DTYPES = ("float32", "int64", "int32", "int16", "int8", "uint8", "bool")
 
 
-def keywords_for(module: Any, request: SourceRequest) -> tuple[str, ...] | None:
-    """Say how a module gets its inputs: by these names if ``forward`` has them all, else by position (None).
+Arrange = Callable[[tuple[Any, ...]], tuple[Any, Any]]
+
+
+def arrangement(module: Any, request: SourceRequest) -> Arrange:
+    """Say how a module gets its inputs: by name if ``forward`` has all the names, else by position.
 
     Raises:
         SourceError: no input is described, or they are too few or too many, or a size or dtype cannot be used.
@@ -33,7 +37,9 @@ def keywords_for(module: Any, request: SourceRequest) -> tuple[str, ...] | None:
         raise SourceError(
             f"forward{_shown(signature)} does not take the inputs {', '.join(given)}: {error}"
         ) from error
-    return tuple(given) if by_name else None
+    if by_name:
+        return lambda inputs: ((), dict(zip(given, inputs, strict=True)))
+    return lambda inputs: (inputs, {})
 
 
 def _undescribed(location: str, signature: inspect.Signature) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ipj_edge.errors import SourceError
@@ -66,12 +66,12 @@ def output_names(answer: Any, wanted: Sequence[str]) -> tuple[str, ...]:
     return names
 
 
-def by_position(module: Any, keywords: Sequence[str] | None) -> Any:
+def by_position(module: Any, arrange: Callable[[tuple[Any, ...]], tuple[Any, Any]]) -> Any:
     """Wrap a module so that it takes its inputs by position and returns a flat tuple of tensors.
 
     Args:
-        module: Any ``nn.Module``.
-        keywords: Names to hand the inputs on by; None hands them on by position.
+        module: An ``nn.Module`` in evaluation mode.
+        arrange: Turns the inputs into the positional and keyword arguments of the module.
     """
     with needs("convert"):
         import torch
@@ -80,6 +80,7 @@ def by_position(module: Any, keywords: Sequence[str] | None) -> Any:
         def __init__(self) -> None:
             super().__init__()
             self.model = module
+            self.training = False  # not eval(), which the modules of exported programs refuse
 
         def forward(self, *inputs: Any) -> tuple[Any, ...]:
             answer = self.answer(*inputs)
@@ -87,8 +88,7 @@ def by_position(module: Any, keywords: Sequence[str] | None) -> Any:
 
         def answer(self, *inputs: Any) -> Any:
             """Return what the model itself returns, names and all."""
-            if keywords is None:
-                return self.model(*inputs)
-            return self.model(**dict(zip(keywords, inputs, strict=True)))
+            args, kwargs = arrange(inputs)
+            return self.model(*args, **kwargs)
 
-    return ByPosition().eval()
+    return ByPosition()

@@ -16,19 +16,10 @@ from ipj_edge.protocols import Array, Feeds, MacCount, OnnxForm, Source, TorchFo
 from ipj_edge.values import Precision, TensorSpec
 from ipj_edge_converters.macs import count_torch
 from ipj_edge_converters.quiet import first_line
-from ipj_edge_converters.sources.feeds import check_feeds, run_in_parts
-from ipj_edge_converters.torch_program import EXPORT_FAILURES, Program, as_tensors, example_arrays
+from ipj_edge_converters.sources.feeds import check_feeds, example_arrays, run_in_parts, static_batch
+from ipj_edge_converters.sources.origin import Origin
+from ipj_edge_converters.torch_program import EXPORT_FAILURES, Program, as_tensors
 from ipj_edge_converters.torch_to_onnx import write_onnx
-
-
-class Origin(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a torch source came from: kind, default name, file name, hash and precision of its weights."""
-
-    kind: str
-    name: str
-    file: str
-    sha256: str
-    precision: Precision = "fp32"
 
 
 class TorchSource:
@@ -66,7 +57,7 @@ class TorchSource:
 
     def count(self) -> MacCount:
         """Count multiply-accumulates and parameters for one sample."""
-        static = None if self._program.dynamic else _batch_of(self.inputs)
+        static = None if self._program.dynamic else static_batch(self.inputs)
         arrays = example_arrays(self.inputs, 1 if self._program.dynamic else None)
         return count_torch(self._module, as_tensors(arrays), samples=static or 1)
 
@@ -106,6 +97,25 @@ def run_module(module: Any, arrays: Sequence[Array]) -> list[Array]:
         raise SourceError(f"the model fails on inputs of {shown}: {first_line(error)}") from error
 
 
+def try_module(module: Any, inputs: Sequence[TensorSpec], batch: int | None) -> Any:
+    """Return what a module itself answers to an example of its inputs, names and all.
+
+    Args:
+        module: A module that `by_position` made.
+        inputs: Its inputs.
+        batch: Samples to give it; None keeps the static sizes of the inputs.
+
+    Raises:
+        SourceError: the module raised.
+    """
+    with needs("convert"):
+        import torch
+    arrays = example_arrays(inputs, batch)
+    run_module(module, arrays)
+    with torch.inference_mode():
+        return module.answer(*as_tensors(arrays))
+
+
 def torch_outputs(
     module: Any, names: Sequence[str], inputs: Sequence[TensorSpec], *, dynamic: bool
 ) -> tuple[TensorSpec, ...]:
@@ -114,7 +124,7 @@ def torch_outputs(
         one, other = (run_module(module, example_arrays(inputs, batch)) for batch in (2, 3))
         return tuple(_spec(name, *pair) for name, *pair in zip(names, one, other, strict=True))
     answers = run_module(module, example_arrays(inputs, None))
-    batch = _batch_of(inputs)
+    batch = static_batch(inputs)
     return tuple(_static_spec(name, answer, batch) for name, answer in zip(names, answers, strict=True))
 
 
@@ -140,11 +150,6 @@ def _spec(name: str, at_two: Array, at_three: Array) -> TensorSpec:
 def _static_spec(name: str, answer: Array, batch: int | None) -> TensorSpec:
     axis = 0 if batch is not None and answer.ndim and answer.shape[0] == batch else None
     return TensorSpec(name=name, shape=answer.shape, dtype=str(answer.dtype), batch_axis=axis)
-
-
-def _batch_of(inputs: Sequence[TensorSpec]) -> int | None:
-    sizes = [spec.shape[spec.batch_axis] for spec in inputs if spec.batch_axis is not None]
-    return next((size for size in sizes if isinstance(size, int)), None)
 
 
 _source: type[Source] = TorchSource

@@ -1,0 +1,52 @@
+"""What a user said about the inputs of a source that already knows them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from ipj_edge.errors import SourceError
+from ipj_edge.values import TensorSpec
+from ipj_edge_converters.sources.feeds import shape_text
+
+
+def merge_described(own: Sequence[TensorSpec], described: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
+    """Add to the source's own inputs what a user described: layout, value range, sizes that it leaves open.
+
+    The batch stays as the source has it. A description without a batch axis is believed.
+
+    Raises:
+        SourceError: a name is not an input's, or a description contradicts the source.
+    """
+    names = [spec.name for spec in own]
+    unknown = [spec.name for spec in described if spec.name not in names]
+    if unknown:
+        raise SourceError(f"the model has no input {', '.join(unknown)}; its inputs are {', '.join(names)}")
+    by_name = {spec.name: spec for spec in described}
+    return tuple(_merged(spec, by_name[spec.name]) if spec.name in by_name else spec for spec in own)
+
+
+def open_sizes(spec: TensorSpec) -> list[int]:
+    """Return the axes, other than the batch, whose size a source leaves open."""
+    return [axis for axis, size in enumerate(spec.shape) if isinstance(size, str) and axis != spec.batch_axis]
+
+
+def _merged(own: TensorSpec, said: TensorSpec) -> TensorSpec:
+    agrees = len(own.shape) == len(said.shape) and all(
+        isinstance(size, str) or size == wanted for size, wanted in zip(own.shape, said.shape, strict=True)
+    )
+    if not agrees:
+        raise SourceError(
+            f"input '{own.name}' is {shape_text(own.shape)} in the model; {shape_text(said.shape)} was described"
+        )
+    if own.dtype != said.dtype:
+        raise SourceError(f"input '{own.name}' is {own.dtype} in the model; {said.dtype} was described")
+    fixed = open_sizes(own)
+    return msgspec.structs.replace(
+        own,
+        shape=tuple(said.shape[axis] if axis in fixed else size for axis, size in enumerate(own.shape)),
+        layout=said.layout,
+        value_range=said.value_range,
+        batch_axis=None if said.batch_axis is None else own.batch_axis,
+    )
