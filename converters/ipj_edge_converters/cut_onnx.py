@@ -6,28 +6,29 @@ has there, and requantizing is no step of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ipj_edge.errors import ConfigError
 from ipj_edge.plugins import needs
 from ipj_edge.protocols import Array
 from ipj_edge.values import Port, Quantization, TensorSpec
 from ipj_edge_converters.onnx_files import load_onnx, save_onnx
+from ipj_edge_converters.onnx_macs import node_macs
 from ipj_edge_converters.onnx_observed import Observation, Observed, observe
 from ipj_edge_converters.onnx_stage import reads_of, stage_model
-from ipj_edge_converters.onnx_work import node_macs
+from ipj_edge_converters.onnx_weights import count_weights
+from ipj_edge_converters.stage_exits import check_classes, check_exits
 from ipj_edge_converters.stage_graph import Operator, StageCut, StageGraph, StagePlan, Tensor
 from ipj_edge_converters.stage_plan import plan_stages
 
-# They move, convert or clip values row by row; see `Operator.repeatable`.
+# They convert, clip, slice or pad values row by row; see `Operator.repeatable`.
 _REPEATABLE = frozenset(
     (
         *("Cast", "Clip", "Concat", "DequantizeLinear", "Expand", "Flatten", "Identity", "Pad", "QuantizeLinear"),
-        *("Relu", "Reshape", "Slice", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"),
+        *("Relu", "Reshape", "Slice", "Split", "Squeeze", "Tile", "Unsqueeze"),
     )
 )
 
@@ -54,38 +55,6 @@ def cut_onnx(path: Path, exits: Sequence[str], inputs: Sequence[TensorSpec], int
     return tuple(_written(model, seen, plan, number, into) for number, plan in enumerate(plans, 1))
 
 
-def check_exits(exits: Sequence[str], outputs: Sequence[str]) -> None:
-    """Refuse exits that are no outputs, and outputs that are no exits.
-
-    Raises:
-        ConfigError: names them.
-    """
-    unknown = [name for name in exits if name not in outputs]
-    if unknown:
-        raise ConfigError(f"the model has no output {unknown[0]!r} to exit at; it has {', '.join(outputs)}")
-    left = [name for name in outputs if name not in exits]
-    if left:
-        raise ConfigError(
-            f"the output {left[0]!r} is no exit, and a sample that leaves early would not have it: "
-            "name it as an exit or remove it from the model"
-        )
-
-
-def check_classes(shapes: Mapping[str, Sequence[int | str]]) -> None:
-    """Refuse exits that do not answer alike: same number of classes, first axis = samples.
-
-    Raises:
-        ConfigError: names two exits that differ.
-    """
-    names = list(shapes)
-    for name in names[1:]:
-        if tuple(shapes[name][1:]) != tuple(shapes[names[0]][1:]):
-            raise ConfigError(
-                f"the exits answer differently: {names[0]!r} has shape {list(shapes[names[0]])}, {name!r} has "
-                f"{list(shapes[name])}; every exit must have the same classes"
-            )
-
-
 def _without_functions(model: Any) -> Any:
     if not model.functions:
         return model
@@ -99,30 +68,32 @@ def _graph(model: Any, seen: Observation) -> StageGraph:
     for node in model.graph.node:
         if any(name in live for name in reads_of(node)):
             live.update(name for name in node.output if name)
+    weights = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
+    sizes = [{**weights, **run} for run in seen.runs]
     return StageGraph(
-        operators=tuple(_operator(node, model, seen) for node in model.graph.node),
+        operators=tuple(_operator(node, _macs(node, sizes, seen)) for node in model.graph.node),
         inputs=tuple(value.name for value in model.graph.input if value.name in seen.tensors),
         tensors={name: _tensor(seen.tensors[name]) for name in live},
     )
 
 
-def _operator(node: Any, model: Any, seen: Observation) -> Operator:
+def _operator(node: Any, macs: int | None) -> Operator:
     standard = node.domain in ("", "ai.onnx")
     return Operator(
         name=f"{node.op_type} {node.name}".strip(),
         reads=reads_of(node),
         makes=tuple(name for name in node.output if name),
-        macs=_macs(node, model, seen),
+        macs=macs,
         repeatable=standard and node.op_type in _REPEATABLE,
+        transposes=standard and node.op_type == "Transpose",
         quantizes=standard and node.op_type == "QuantizeLinear",
         reads_shape=standard and node.op_type == "Shape",
     )
 
 
-def _macs(node: Any, model: Any, seen: Observation) -> int | None:
+def _macs(node: Any, sizes: list[dict[str, tuple[int, ...]]], seen: Observation) -> int | None:
     """Return a node's work for one sample: what one sample more adds, or a share of a fixed batch."""
-    weights = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
-    work = [node_macs(node, {**weights, **run}) for run in seen.runs]
+    work = [node_macs(node, each) for each in sizes]
     if work[0] is None or work[-1] is None or seen.open_sizes:
         return None if work[0] != 0 else 0
     return work[-1] - work[0] if len(work) > 1 else work[0] // seen.samples
@@ -154,7 +125,7 @@ def _written(model: Any, seen: Observation, plan: StagePlan, number: int, into: 
         exit_output=plan.exit,
         macs=None if seen.open_sizes else plan.macs,
         macs_reason=reason,
-        parameters=0,
+        parameters=count_weights(stage),
     )
 
 
@@ -179,12 +150,8 @@ def _quantization(model: Any, name: str) -> Quantization | None:
 def _constant(model: Any, name: str) -> Array | None:
     with needs("convert"):
         from onnx import numpy_helper
-    return next((numpy_helper.to_array(tensor) for tensor in _constants(model) if tensor.name == name), None)
-
-
-def _constants(model: Any) -> Iterator[Any]:
-    yield from model.graph.initializer
+    held = [tensor for tensor in model.graph.initializer if tensor.name == name]
     for node in model.graph.node:
-        if node.op_type == "Constant" and node.attribute[0].HasField("t"):
-            node.attribute[0].t.name = node.output[0]
-            yield node.attribute[0].t
+        if node.op_type == "Constant" and name in node.output and node.attribute[0].HasField("t"):
+            held.append(node.attribute[0].t)
+    return np.asarray(numpy_helper.to_array(held[0])) if held else None

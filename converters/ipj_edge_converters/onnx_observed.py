@@ -16,6 +16,7 @@ from ipj_edge.errors import ConversionError
 from ipj_edge.plugins import needs
 from ipj_edge.protocols import Array
 from ipj_edge.values import TensorSpec
+from ipj_edge_converters.onnx_runtime import plain_session
 from ipj_edge_converters.quiet import first_line
 
 # The batch sizes of the two runs, and what other dynamic sizes are in them and in a third run.
@@ -65,6 +66,7 @@ def observe(model: Any, inputs: Sequence[TensorSpec]) -> Observation:
         inputs: Its inputs as the source describes them.
 
     Raises:
+        UnsupportedError: onnxruntime has no kernel for an operator; names it.
         ConversionError: onnxruntime cannot run the model.
     """
     session = _session(model)
@@ -86,20 +88,12 @@ def observe(model: Any, inputs: Sequence[TensorSpec]) -> Observation:
 def _session(model: Any) -> Any:
     with needs("convert"):
         import onnx
-        import onnxruntime
     seen = onnx.ModelProto()
     seen.CopyFrom(model)
     outputs = {value.name for value in seen.graph.output}
     made = (name for node in seen.graph.node for name in node.output if name and name not in outputs)
     seen.graph.output.extend(onnx.helper.make_empty_tensor_value_info(name) for name in made)
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 4
-    try:
-        return onnxruntime.InferenceSession(seen.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    except Exception as error:
-        raise ConversionError(f"onnxruntime refuses the model that is to be cut: {first_line(error)}") from error
+    return plain_session(seen, model.graph.name)
 
 
 def _run(session: Any, inputs: Sequence[TensorSpec], sizes: Mapping[str, int]) -> dict[str, Array]:

@@ -17,8 +17,10 @@ class Operator(msgspec.Struct, frozen=True, kw_only=True):
         reads: Tensors it reads, those that its inner graphs capture included; none is empty.
         makes: Tensors it makes.
         macs: Multiply-accumulates for one sample; None when there is no rule for this operator.
-        repeatable: It only moves, converts or clips values, row by row: cheaper to do again in a later stage than
-            to hand over its result where that is larger, or where all it reads is handed over anyway.
+        repeatable: It only converts, clips, slices or pads values, row by row: cheaper to do again in a later stage
+            than to hand over its result where that is larger, or where all it reads is handed over anyway.
+        transposes: It reorders values, which costs as much as handing them over: done again only where its result
+            could not be handed over.
         quantizes: It turns a floating-point tensor into a quantized one.
         reads_shape: It reads the shape of its input and none of its values.
     """
@@ -28,6 +30,7 @@ class Operator(msgspec.Struct, frozen=True, kw_only=True):
     makes: tuple[str, ...]
     macs: int | None = 0
     repeatable: bool = False
+    transposes: bool = False
     quantizes: bool = False
     reads_shape: bool = False
 

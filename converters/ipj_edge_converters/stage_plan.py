@@ -23,19 +23,14 @@ def plan_stages(graph: StageGraph, exits: Sequence[str]) -> tuple[StagePlan, ...
             multiply-accumulates an exit needs (where they are equal: the order of the graph).
 
     Raises:
-        ConfigError: fewer than two exits, one named twice, or one that does not depend on the inputs.
+        ConfigError: an exit does not depend on the inputs.
         UnsupportedError: a stage would need a tensor without the batch axis; names it.
     """
-    _check_exits(graph, exits)
+    _check_computed(graph, exits)
     return _Planner(graph, exits).plans()
 
 
-def _check_exits(graph: StageGraph, exits: Sequence[str]) -> None:
-    if len(set(exits)) < 2:
-        raise ConfigError(f"a model cut into stages needs at least two exits; it has {len(set(exits))}")
-    twice = sorted({name for name in exits if exits.count(name) > 1})
-    if twice:
-        raise ConfigError(f"the exit {twice[0]!r} is named twice")
+def _check_computed(graph: StageGraph, exits: Sequence[str]) -> None:
     for name in exits:
         if name not in graph.tensors or name in graph.inputs:
             raise ConfigError(f"the exit {name!r} is not computed from the model's inputs")
@@ -156,7 +151,9 @@ class _Planner:
         operator = self._graph.operators[self._maker[name]]
         sources = list(self._live(operator.reads))
         tensors = self._graph.tensors
-        return operator.repeatable and len(sources) == 1 and tensors[sources[0]].elements == tensors[name].elements
+        if not (operator.repeatable or operator.transposes) or len(sources) != 1:
+            return False
+        return tensors[sources[0]].elements == tensors[name].elements
 
     def _has_smaller_source(self, name: str) -> bool:
         """Say whether repeating one operator after another, upwards from a tensor, leads to a smaller one."""
