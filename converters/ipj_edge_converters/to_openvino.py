@@ -38,7 +38,7 @@ class ToOpenvino:
         """
         _check_precision(task)
         onnx_path = Path(task.source.onnx_path())
-        model = _read_onnx(onnx_path)
+        model = read_onnx(onnx_path)
         quantizing = task.precision == "int8" and task.source.precision != "int8"
         full_range = task.isa in ("", "vnni")
         if quantizing:
@@ -70,7 +70,13 @@ def _check_int8(operators: OperatorCount) -> None:
         )
 
 
-def _read_onnx(path: Path) -> Any:
+def read_onnx(path: Path) -> Any:
+    """Read an ONNX file as an ``openvino.Model``.
+
+    Raises:
+        UnsupportedError: openvino has no such operator; names it.
+        ConversionError: openvino cannot convert the model for another reason.
+    """
     openvino = import_openvino()
     from openvino.frontend import GeneralFailure, OpConversionFailure, OpValidationFailure
     from openvino.tools.ovc.error import BasicError
@@ -135,8 +141,7 @@ def _port(engine_port: Any, spec: TensorSpec) -> Port:
         raise ConversionError(f"openvino sees '{spec.name}' as {sizes}, the source as {list(spec.shape)}")
     # A size that openvino could not work out is still known when the source states it.
     shape = tuple(
-        stated if size.is_dynamic else int(size.get_length())
-        for size, stated in zip(sizes, spec.shape, strict=True)
+        stated if size.is_dynamic else int(size.get_length()) for size, stated in zip(sizes, spec.shape, strict=True)
     )
     return Port(
         name=spec.name, engine_name=spec.name, shape=shape, dtype=engine_port.get_element_type().to_dtype().name
@@ -145,9 +150,7 @@ def _port(engine_port: Any, spec: TensorSpec) -> Port:
 
 def _static_batch(inputs: tuple[TensorSpec, ...], takes: tuple[Port, ...]) -> int | None:
     sizes = {
-        port.shape[spec.batch_axis]
-        for spec, port in zip(inputs, takes, strict=True)
-        if spec.batch_axis is not None
+        port.shape[spec.batch_axis] for spec, port in zip(inputs, takes, strict=True) if spec.batch_axis is not None
     }
     fixed = [size for size in sizes if isinstance(size, int)]
     return fixed[0] if fixed else None
