@@ -134,6 +134,7 @@ class ConversionTask(msgspec.Struct, frozen=True, kw_only=True):
         calibration: Arrays by input name, first axis = samples; None for a float conversion.
         into: Empty folder to write the engine's files to.
         isa: Instruction set the device is known to have, e.g. ``vnni`` or ``avx2``; empty = assume VNNI.
+        exits: Outputs that are exits, in any order: the converted file is cut into a stage for each. Empty = whole.
     """
 
     source: Any
@@ -142,6 +143,33 @@ class ConversionTask(msgspec.Struct, frozen=True, kw_only=True):
     calibration: dict[str, Any] | None
     into: Path
     isa: str = ""
+    exits: tuple[str, ...] = ()
+
+
+class StageCut(msgspec.Struct, frozen=True, kw_only=True):
+    """One stage, cut out of a model's file and written.
+
+    Attributes:
+        name: ``stage1`` for the first.
+        file: Its file, relative to the folder that was written to.
+        takes: Tensors it takes from the pool: inputs of the model, and what earlier stages added.
+        adds: Tensors it adds to the pool: its exit first, then what later stages take.
+        exit_output: The output of the model it answers with.
+        macs: Multiply-accumulates for one sample; None with a reason.
+        macs_reason: Why macs is None.
+        parameters: Number of weights in its file.
+        operators: What was read back from its file.
+    """
+
+    name: str
+    file: str
+    takes: tuple[Port, ...]
+    adds: tuple[Port, ...]
+    exit_output: str
+    macs: int | None
+    macs_reason: str = ""
+    parameters: int
+    operators: OperatorCount
 
 
 class StageFiles(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,6 +185,9 @@ class StageFiles(msgspec.Struct, frozen=True, kw_only=True):
         isa: Instruction set the quantization assumes; empty for none.
         opset: ONNX opset of the file; None where it does not apply.
         unreproducible: Files that may differ when the same conversion is done again.
+        stages: The stages the file was cut into, by depth; empty when it was not cut. The file itself then computes
+            the last exit alone.
+        parameters: Number of weights in the file itself where it was cut; None means those of the source.
         notes: What a reader of the manifest has to know.
     """
 
@@ -169,6 +200,8 @@ class StageFiles(msgspec.Struct, frozen=True, kw_only=True):
     isa: str = ""
     opset: int | None = None
     unreproducible: tuple[str, ...] = ()
+    stages: tuple[StageCut, ...] = ()
+    parameters: int | None = None
     notes: tuple[str, ...] = ()
 
 
