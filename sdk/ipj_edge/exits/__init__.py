@@ -8,7 +8,15 @@ from __future__ import annotations
 from ipj_edge.exits.drift import ExitShares
 from ipj_edge.exits.gate import Gate, answering_exits
 from ipj_edge.exits.policies import check_policy, make_policy
-from ipj_edge.exits.record import EXITS_NAME, check_record, engine_files, read_exits, tuned_under, write_exits
+from ipj_edge.exits.record import (
+    EXITS_NAME,
+    check_record,
+    engine_files,
+    make_record,
+    read_exits,
+    tuned_under,
+    write_exits,
+)
 from ipj_edge.exits.tuning import tune
 from ipj_edge.exits.values import (
     Certificate,
@@ -42,6 +50,7 @@ __all__ = [
     "check_record",
     "engine_files",
     "make_policy",
+    "make_record",
     "read_exits",
     "tune",
     "tuned_under",

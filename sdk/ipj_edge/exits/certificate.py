@@ -76,18 +76,18 @@ def walk(scores: Array, losses: Array, path: Iterable[Array], epsilon: float, de
         delta: Level of the test.
     """
     accepted = None
+    method = loss_method(losses)
     for thresholds in path:
-        tested = examine(scores, losses, thresholds, epsilon)
-        if not tested.p_value <= delta:
-            return Walk(accepted, tested)
-        accepted = tested
+        examined = examine(scores, losses, thresholds, epsilon, method)
+        if not examined.p_value <= delta:
+            return Walk(accepted, examined)
+        accepted = examined
     return Walk(accepted, None)
 
 
-def examine(scores: Array, losses: Array, thresholds: Array, epsilon: float) -> Examined:
-    """Test one policy that was chosen without these samples; see `walk`."""
+def examine(scores: Array, losses: Array, thresholds: Array, epsilon: float, method: Method) -> Examined:
+    """Test one policy that was chosen without these samples; see `walk` and `loss_method`."""
     seen = losses[np.arange(len(losses)), departures(np.greater_equal(scores, thresholds))]
-    method = loss_method(losses)
     errors = int(seen.sum()) if method == "exact-binomial" else None
     return Examined(thresholds, float(seen.mean()), errors, p_value(seen, epsilon, method), method)
 

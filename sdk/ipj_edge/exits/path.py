@@ -66,9 +66,11 @@ def anchored_path(scores: Array, anchor: Array, bounds: tuple[float, float], ste
     # From so high that nothing leaves at any exit.
     first = float((top - start).max(initial=0.0)) / unit + 1.0
     shifts = np.linspace(first, -_BELOW_ANCHOR, steps)
-    thresholds = line.back(start + unit * shifts[:, None])
+    places = start + unit * shifts[:, None]
+    thresholds = line.back(places)
     # Above the anchor, a threshold that has come to the end of the range means never: scores may lie on the end.
-    thresholds[(shifts[:, None] > 0) & (thresholds >= bounds[1])] = math.inf
+    ended = (thresholds >= bounds[1]) | (places >= line.to(np.array([bounds[1]])))
+    thresholds[(shifts[:, None] > 0) & ended] = math.inf
     path = np.full((steps + 1, len(anchor)), math.inf)
     path[1:, used] = thresholds
     return path
