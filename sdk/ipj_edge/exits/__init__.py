@@ -1,6 +1,7 @@
 """Early exit: when a sample may leave, thresholds chosen for joules, and the proof of what they cost.
 
-Pure functions over arrays; nothing here knows an engine. The only file is ``exits.json``.
+Pure functions over arrays; nothing here knows an engine. The only file is ``exits.json``. What a device needs is
+imported here; the search and the proof are in `ipj_edge.exits.tuning`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from ipj_edge.exits.record import (
     tuned_under,
     write_exits,
 )
-from ipj_edge.exits.tuning import tune
 from ipj_edge.exits.values import (
     Certificate,
     ExitPolicy,
@@ -52,7 +52,6 @@ __all__ = [
     "make_policy",
     "make_record",
     "read_exits",
-    "tune",
     "tuned_under",
     "write_exits",
 ]

@@ -14,7 +14,7 @@ import numpy as np
 from ipj_edge.errors import ConfigError
 from ipj_edge.exits.cached import Cached, prepare
 from ipj_edge.exits.candidates import Candidate, candidate, trades
-from ipj_edge.exits.certificate import Examined, examine, loss_method, samples_needed, walk
+from ipj_edge.exits.certificate import Examined, examine, samples_needed, walk
 from ipj_edge.exits.costs import check_costs, expected_cost, never_cost
 from ipj_edge.exits.path import anchored_path
 from ipj_edge.exits.policies import make_policy
@@ -83,7 +83,7 @@ class _Tuning:
                 f"{len(self.data.searched)} samples of the search"
             )
         if not request.certify:
-            examined = examine(self.scores, self.losses, anchor, request.epsilon, loss_method(self.losses))
+            examined = examine(self.scores, self.losses, anchor, request.epsilon)
             return self._policy(examined, "no certificate was asked for")
         return self._walked(anchor)
 

@@ -110,6 +110,13 @@ def test_a_later_policy_that_would_pass_again_is_not_taken() -> None:
     assert walk(scores, losses, [bad, good], 0.01, 0.05).accepted is None
 
 
+def test_of_policies_that_let_the_same_samples_leave_the_strictest_is_kept() -> None:
+    path = [np.array([t]) for t in (math.inf, 0.7, 0.6, 0.1)]
+    found = walk(np.full((500, 1), 0.8), np.zeros((500, 2)), path, 0.01, 0.05)
+    assert found.accepted is not None
+    assert found.accepted.thresholds.tolist() == [0.7]
+
+
 def test_a_path_without_failure_is_accepted_to_its_end() -> None:
     found = walk(np.ones((500, 1)), np.zeros((500, 2)), [np.array([math.inf]), np.array([0.5])], 0.01, 0.05)
     assert found.failed is None
