@@ -81,8 +81,9 @@ class Chain:
         if rows == 1 and not self._recall:
             return self._run_row(dict(feeds), deepest, until)
         answered = self._run_rows(dict(feeds), rows, deepest, until)
-        for index, samples in enumerate(np.bincount(answered.exit_indices, minlength=self._last + 1)):
-            self._count(index, int(samples))
+        leavers = np.bincount(answered.exit_indices, minlength=self._last + 1).tolist()
+        self.counts = [before + left for before, left in zip(self.counts, leavers, strict=True)]
+        self._warn(None if self._shares is None else self._shares.add_batch(leavers))
         return answered
 
     def every(self, feeds: dict[str, Array]) -> dict[str, Array]:
@@ -110,7 +111,8 @@ class Chain:
                 break
         if index == self._last:
             self._check_numbers(outputs[-1], np.zeros(1, np.intp))
-        self._count(index, 1)
+        self.counts[index] += 1
+        self._warn(None if self._shares is None else self._shares.add(index))
         return Answered(outputs[-1], np.array([index]))
 
     def _leaves(self, index: int, outputs: list[Array]) -> bool:
@@ -179,9 +181,7 @@ class Chain:
                 place = int(places[bad.argmax()])
                 raise TargetError(f"sample {place}: the last exit '{self.answer_name}' answers NaN; check the input")
 
-    def _count(self, index: int, samples: int) -> None:
-        self.counts[index] += samples
-        warning = self._shares.add(index, samples) if self._shares is not None and samples else None
+    def _warn(self, warning: str | None) -> None:
         if warning is not None:
             _log.warning("%s", warning)
 
