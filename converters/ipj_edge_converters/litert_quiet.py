@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager, redirect_stdout
 # Loggers, and how the records begin that say nothing about the model being converted.
 _NOISE = {
     "torchao": ("Failed to load",),
+    "torchao.kernel.intmm": ("Warning: Detected no triton",),
     "torch.utils._pytree": ("<enum 'KernelPreference'>", "%s is an Enum subclass"),
 }
 # litert-torch's progress lines, the INFO lines of its C++ converter and that converter's note about oneDNN.

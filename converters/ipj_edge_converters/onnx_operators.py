@@ -41,9 +41,7 @@ def count_operators(path: Path) -> OperatorCount:
     """
     model = as_engine_runs(load_onnx(path), path.name, level="extended")
     floats, small = _tensors(model)
-    computing = [
-        node for graph in all_graphs(model.graph) for node in graph.node if _computes(node, floats | small)
-    ]
+    computing = [node for graph in all_graphs(model.graph) for node in graph.node if _computes(node, floats | small)]
     in_float = [node for node in computing if _in_float(node, floats)]
     names = tuple(f"{node.op_type} {node.name}".strip() for node in in_float)
     return OperatorCount(total=len(computing), float_operators=names)

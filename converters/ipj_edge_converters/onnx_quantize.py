@@ -12,7 +12,7 @@ The choices, and what they rest on:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -23,14 +23,17 @@ from ipj_edge.errors import ConversionError, DataError, UnsupportedError
 from ipj_edge.plugins import needs
 from ipj_edge.protocols import Array
 from ipj_edge.values import TensorSpec
+from ipj_edge_converters.onnx_biases import flatten_biases
+from ipj_edge_converters.onnx_files import load_onnx
 from ipj_edge_converters.onnx_graphs import opset_of
+from ipj_edge_converters.onnx_runtime import as_engine_runs
 from ipj_edge_converters.quiet import first_line, quiet
 from ipj_edge_converters.sources.feeds import static_batch
 
 # DequantizeLinear has an axis, which scales per channel need, since opset 13.
 _MINIMUM_OPSET = 13
 
-# Calibration keeps every activation of one batch alive for a while: at most this much input at a time.
+# Every activation of a batch may be alive at once while calibrating: feed at most this much input at a time.
 _BATCH_BYTES = 1 << 20
 _LARGEST_BATCH = 32
 
@@ -54,17 +57,15 @@ def quantize(
     with needs("convert"):
         import onnx
         from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
-        from onnxruntime.quantization.shape_inference import quant_pre_process
-    batches = list(calibration_batches(inputs, calibration))
+    check_calibration(inputs, calibration)
     with TemporaryDirectory(prefix="ipj-edge-") as folder, quiet("root", "onnxruntime"):
-        current, prepared, written = (Path(folder) / f"{step}.onnx" for step in ("current", "prepared", "int8"))
-        onnx.save_model(_up_to_date(onnx.load_model(str(source))), str(current))
+        prepared, written = (Path(folder) / f"{step}.onnx" for step in ("prepared", "int8"))
+        onnx.save_model(_prepared(load_onnx(source), source.name), str(prepared))
         try:
-            quant_pre_process(current, prepared, skip_symbolic_shape=True)
             quantize_static(
                 prepared,
                 written,
-                _Reader(batches),
+                _Reader(calibration_batches(inputs, calibration)),
                 quant_format=QuantFormat.QDQ,
                 per_channel=True,
                 reduce_range=reduce_range,
@@ -74,50 +75,78 @@ def quantize(
             )
         except Exception as error:
             raise ConversionError(f"onnxruntime's quantizer failed: {first_line(error)}") from error
-        return onnx.load_model(str(written))
+        return load_onnx(written)
 
 
-def calibration_batches(
-    inputs: tuple[TensorSpec, ...], calibration: Mapping[str, Array]
-) -> Iterator[dict[str, Array]]:
-    """Cut calibration arrays into feeds, in order: batches where the batch is dynamic, else of its static size.
+def _prepared(model: Any, file: str) -> Any:
+    """Do what the quantizer asks for beforehand: fold constants and normalisations, infer shapes, plain biases.
 
-    An input without a batch axis is fed its first sample's value with every batch.
+    Its own ``quant_pre_process`` does the same and goes on with the unfolded model when folding fails.
+    """
+    with needs("convert"):
+        import onnx
+        from onnxruntime.quantization.quant_utils import add_pre_process_metadata
+    folded = as_engine_runs(_up_to_date(model), file, level="basic")
+    flatten_biases(folded)
+    inferred = onnx.shape_inference.infer_shapes(folded)
+    add_pre_process_metadata(inferred)
+    return inferred
+
+
+def check_calibration(inputs: Sequence[TensorSpec], calibration: Mapping[str, Array]) -> None:
+    """Refuse calibration data that does not cover the inputs.
 
     Raises:
-        DataError: an input has no calibration data, or the samples do not fill a static batch.
+        DataError: an input has no data, or the samples do not fill a static batch.
     """
     missing = [spec.name for spec in inputs if spec.name not in calibration]
     if missing:
         raise DataError(f"no calibration data for the input {', '.join(missing)}")
-    batched = [spec for spec in inputs if spec.batch_axis is not None]
-    samples = min((len(calibration[spec.name]) for spec in batched), default=1)
-    size = _batch_size(batched, calibration)
-    if samples % size and static_batch(batched):
-        raise DataError(
-            f"the model takes {size} samples at a time; {samples} calibration samples do not fill that"
-        )
-    for start in range(0, samples, size):
+    static, samples = static_batch(inputs), _samples(inputs, calibration)
+    if static is not None and samples % static:
+        raise DataError(f"the model takes {static} samples at a time; {samples} calibration samples do not fill that")
+
+
+def calibration_batches(inputs: Sequence[TensorSpec], calibration: Mapping[str, Array]) -> Iterator[dict[str, Array]]:
+    """Cut calibration arrays into feeds, in order: batches where the batch is dynamic, else of its static size.
+
+    An input without a batch axis has a value a sample too; where these differ, samples are fed one by one.
+    """
+    size = static_batch(inputs) or _dynamic_size(inputs, calibration)
+    for start in range(0, _samples(inputs, calibration), size):
         yield {spec.name: _cut(spec, calibration[spec.name], start, start + size) for spec in inputs}
+
+
+def _samples(inputs: Sequence[TensorSpec], calibration: Mapping[str, Array]) -> int:
+    return min(
+        len(calibration[spec.name]) for spec in inputs if spec.batch_axis is not None or _is_listed(spec, calibration)
+    )
+
+
+def _is_listed(spec: TensorSpec, calibration: Mapping[str, Array]) -> bool:
+    """Say whether an input's data has an axis for the samples; a setting may be given once for all."""
+    return calibration[spec.name].ndim > len(spec.shape) - (spec.batch_axis is not None)
+
+
+def _dynamic_size(inputs: Sequence[TensorSpec], calibration: Mapping[str, Array]) -> int:
+    settings = [calibration[spec.name] for spec in inputs if spec.batch_axis is None and _is_listed(spec, calibration)]
+    if any((values != values[:1]).any() for values in settings):
+        return 1
+    sample_bytes = sum(calibration[spec.name][:1].nbytes for spec in inputs if spec.batch_axis is not None)
+    return int(np.clip(_BATCH_BYTES // max(1, sample_bytes), 1, _LARGEST_BATCH))
 
 
 def _cut(spec: TensorSpec, array: Array, start: int, stop: int) -> Array:
     if spec.batch_axis is None:
-        return np.ascontiguousarray(array if array.ndim == len(spec.shape) else array[0])
+        return np.asarray(array[start] if array.ndim > len(spec.shape) else array)
     return np.ascontiguousarray(np.moveaxis(array[start:stop], 0, spec.batch_axis))
-
-
-def _batch_size(batched: list[TensorSpec], calibration: Mapping[str, Array]) -> int:
-    sample_bytes = sum(calibration[spec.name][:1].nbytes for spec in batched)
-    fitting = _BATCH_BYTES // max(1, sample_bytes)
-    return static_batch(batched) or int(np.clip(fitting, 1, _LARGEST_BATCH))
 
 
 class _Reader:
     """Hands feeds to onnxruntime's calibrator, one at a time, then None."""
 
-    def __init__(self, feeds: list[dict[str, Array]]) -> None:
-        self._feeds = iter(feeds)
+    def __init__(self, feeds: Iterator[dict[str, Array]]) -> None:
+        self._feeds = feeds
 
     def get_next(self) -> dict[str, Array] | None:
         return next(self._feeds, None)

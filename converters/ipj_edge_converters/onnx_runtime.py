@@ -49,9 +49,7 @@ def as_engine_runs(model: Any, file: str, *, level: Literal["basic", "extended"]
     with TemporaryDirectory(prefix="ipj-edge-") as folder:
         optimized = Path(folder) / "optimized.onnx"
         options = onnxruntime.SessionOptions()
-        options.graph_optimization_level = (
-            levels.ORT_ENABLE_BASIC if level == "basic" else levels.ORT_ENABLE_EXTENDED
-        )
+        options.graph_optimization_level = levels.ORT_ENABLE_BASIC if level == "basic" else levels.ORT_ENABLE_EXTENDED
         options.optimized_model_filepath = str(optimized)
         _session(model, file, options)
         return onnx.load_model(str(optimized))
@@ -63,9 +61,7 @@ def _session(model: Any, file: str, options: Any) -> Any:
     options.intra_op_num_threads = default_threads()
     options.log_severity_level = _LOG_NOTHING
     try:
-        return onnxruntime.InferenceSession(
-            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
+        return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     except Exception as error:
         raise _refused(error, file) from error
 

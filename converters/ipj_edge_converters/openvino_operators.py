@@ -64,31 +64,38 @@ class _Graph:
             layer.attrib["id"]: _layer(layer, tuple(sources.get(layer.attrib["id"], ())))
             for layer in graph.iterfind("layers/layer")
         }
+        self._fixed: set[str] = set()
         self._given: dict[str, str] = {}
-        for identity in self._layers:  # the file lists every layer after its inputs
-            self._given[identity] = self._gives(self._layers[identity])
+        for identity, layer in self._layers.items():  # the file lists every layer after its inputs
+            if layer.kind == "Const" or (layer.inputs and self._fixed.issuperset(layer.inputs)):
+                self._fixed.add(identity)
+            self._given[identity] = self._gives(identity, layer)
 
     def count(self) -> tuple[int, list[str]]:
         """Return how many operators compute, and the names of those that do in floating point."""
-        computing = {key: layer for key, layer in self._layers.items() if self._computes(layer)}
+        computing = {key: layer for key, layer in self._layers.items() if self._computes(key, layer)}
         in_float = [layer.name for key, layer in computing.items() if self._given[key] == "float"]
         return len(computing), in_float
 
-    def _computes(self, layer: _Layer) -> bool:
-        plumbing = layer.kind in _BOOKKEEPING or layer.kind in _MOVES
+    def _computes(self, identity: str, layer: _Layer) -> bool:
+        plumbing = layer.kind in _BOOKKEEPING or layer.kind in _MOVES or identity in self._fixed
         return layer.precision in _FLOAT and not plumbing and not self._dequantizes(layer)
 
-    def _gives(self, layer: _Layer) -> str:
+    def _gives(self, identity: str, layer: _Layer) -> str:
+        fallback = "constant" if identity in self._fixed else "float"
         if layer.kind == "FakeQuantize":
-            return "int8" if layer.levels <= 256 else "float"
+            return "int8" if layer.levels <= 256 else fallback
         if layer.kind in ("Const", "Parameter"):
-            fallback = "constant" if layer.kind == "Const" else "float"
             return "int8" if layer.precision in _EIGHT_BITS else fallback
-        taken = self._taken(layer)
         if self._dequantizes(layer):
             return "int8"
+        taken = self._taken(layer)
         if layer.kind == "Convert" or layer.kind in _MOVES:
-            return _worst(taken)
+            return next((worst for worst in ("float", "sum", "int8") if worst in taken), fallback)
+        return "constant" if identity in self._fixed else self._computed(layer, taken)
+
+    @staticmethod
+    def _computed(layer: _Layer, taken: set[str]) -> str:
         if layer.kind in _ELEMENTWISE:
             return "sum" if "float" not in taken and taken & {"int8", "sum"} else "float"
         if taken == {"int8"}:
@@ -107,10 +114,6 @@ class _Graph:
         if source.kind == "Convert":
             return self._layers[source.inputs[0]].precision in _EIGHT_BITS
         return source.kind == "Subtract" and layer.kind == "Multiply" and self._dequantizes(source)
-
-
-def _worst(given: set[str]) -> str:
-    return next((kind for kind in ("float", "sum", "int8") if kind in given), "constant")
 
 
 def _layer(element: ElementTree.Element, sources: tuple[str, ...]) -> _Layer:

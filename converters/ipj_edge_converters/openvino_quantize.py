@@ -17,15 +17,13 @@ from typing import Any
 import numpy as np
 
 from ipj_edge.errors import ConversionError
-from ipj_edge.plugins import hidden, needs
+from ipj_edge.plugins import needs
 from ipj_edge.protocols import Array
 from ipj_edge.values import TensorSpec
 from ipj_edge_converters.openvino_file import one_line
 
 
-def quantize(
-    model: Any, calibration: Mapping[str, Array], inputs: tuple[TensorSpec, ...], *, full_range: bool
-) -> Any:
+def quantize(model: Any, calibration: Mapping[str, Array], inputs: tuple[TensorSpec, ...], *, full_range: bool) -> Any:
     """Return a quantized copy of a float model.
 
     Args:
@@ -33,7 +31,8 @@ def quantize(
         calibration: Arrays by input name, first axis = samples; every sample is used.
         inputs: The inputs as the source describes them.
         full_range: Use all eight bits of the weights, which is exact only where the CPU has VNNI (or on Arm);
-            otherwise seven, so that no pair of products saturates.
+            otherwise seven, so that no pair of products saturates (NNCF leaves depthwise convolutions at eight;
+            their kernels do not add products in pairs).
 
     Raises:
         ConversionError: NNCF cannot quantize this model.
@@ -71,9 +70,7 @@ def has_attention(model: Any) -> bool:
     return False
 
 
-def _samples(
-    model: Any, calibration: Mapping[str, Array], inputs: tuple[TensorSpec, ...]
-) -> list[dict[str, Array]]:
+def _samples(model: Any, calibration: Mapping[str, Array], inputs: tuple[TensorSpec, ...]) -> list[dict[str, Array]]:
     count = min(len(calibration[spec.name]) for spec in inputs)
     batch = max((_static_batch(model, spec) for spec in inputs), default=1)
     groups = [np.arange(start, start + batch) % count for start in range(0, count, batch)]
@@ -95,10 +92,10 @@ def _sample(values: Array, rows: Array, spec: TensorSpec) -> Array:
 
 @contextmanager
 def _quiet_nncf() -> Iterator[Any]:
-    """Give nncf without its telemetry, log lines and progress bars, and undo what it changes in ``logging``."""
+    """Give nncf without its log lines and progress bars, and undo what it changes in ``logging``."""
     logger_class = logging.getLoggerClass()
     with redirect_stdout(io.StringIO()):
-        with needs("convert"), hidden("openvino_telemetry"):
+        with needs("convert"):
             import nncf
             import nncf.quantization.range_estimator
         logging.setLoggerClass(logger_class)

@@ -53,6 +53,11 @@ def argument(index: int) -> str:
     return f"args_{index}"
 
 
+def output_argument(index: int) -> str:
+    """Return the name litert-torch gives an output in the signature."""
+    return f"output_{index}"
+
+
 def quantized(data: bytes, samples: CalibrationSamples) -> bytes:
     """Return the file with int8 weights and activations, and int8 inputs and outputs in place of float ones.
 

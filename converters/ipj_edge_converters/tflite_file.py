@@ -67,7 +67,7 @@ def parse(data: bytes) -> Any:
 
 
 def pack(model: Any) -> bytes:
-    """Serialize an object tree, every buffer inline and aligned as the schema asks."""
+    """Serialize an object tree whose buffers hold their data: all of them inline, aligned as the schema asks."""
     import flatbuffers  # type: ignore[import-untyped]
 
     builder = flatbuffers.Builder(1024)
@@ -87,7 +87,6 @@ def inlined(data: bytes) -> bytes:
         return data
     for buffer in outside:
         buffer.data = _bytes_at(data, buffer.offset, buffer.size)
-        buffer.offset = buffer.size = 0
     for _, operator in _operators(model):
         if operator.largeCustomOptionsOffset > 1:
             offset, size = operator.largeCustomOptionsOffset, operator.largeCustomOptionsSize

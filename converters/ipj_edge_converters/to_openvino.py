@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,9 @@ from ipj_edge_converters.openvino_file import XML_NAME, import_openvino, one_lin
 from ipj_edge_converters.openvino_operators import count_operators
 from ipj_edge_converters.openvino_quantize import quantize
 
-_UNSUPPORTED = re.compile(r"(?:No conversion rule found for operations|Conversion is failed for): (.+)")
+_NO_RULE = re.compile(r"No conversion rule found for operations: (.+)")
+_FAILED = re.compile(r"Conversion is failed for: (.+)")
+_REASON = re.compile(r"with a message:\n(.+?)\n\n", re.DOTALL)
 
 
 class ToOpenvino:
@@ -37,6 +39,8 @@ class ToOpenvino:
             ConversionError: the conversion failed, or what came out is not int8 where int8 was asked for.
         """
         _check_precision(task)
+        if task.exits:
+            return _staged(task, self.convert)
         onnx_path = Path(task.source.onnx_path())
         model = read_onnx(onnx_path)
         quantizing = task.precision == "int8" and task.source.precision != "int8"
@@ -50,6 +54,13 @@ class ToOpenvino:
             _check_int8(operators)
         tools = ("openvino", "nncf") if quantizing else ("openvino",)
         return _stage_files(task, operators, "vnni" if quantizing and full_range else "", tools)
+
+
+def _staged(task: ConversionTask, convert: Callable[[ConversionTask], StageFiles]) -> StageFiles:
+    # The cutter itself builds on this module.
+    from ipj_edge_converters.openvino_stages import stage_and_convert
+
+    return stage_and_convert(task, convert)
 
 
 def _check_precision(task: ConversionTask) -> None:
@@ -84,19 +95,32 @@ def read_onnx(path: Path) -> Any:
     try:
         return openvino.convert_model(path)
     except (OpConversionFailure, OpValidationFailure, GeneralFailure, BasicError, RuntimeError) as error:
-        lacking = _UNSUPPORTED.search(str(error))
-        if lacking is not None:
-            raise _unsupported(lacking[1]) from error
-        raise ConversionError(f"openvino cannot convert this model: {one_line(error)}") from error
+        raise _explained(error) from error
 
 
-def _unsupported(listed: str) -> UnsupportedError:
+def _explained(error: Exception) -> ConversionError:
+    """Tell an operator that openvino lacks from one it cannot convert as this model uses it."""
+    message = str(error)
+    lacking, failed, reason = _NO_RULE.search(message), _FAILED.search(message), _REASON.search(message)
+    if lacking is not None:
+        operators = _operators(lacking[1])
+        return UnsupportedError(
+            f"openvino has no {', '.join(operators)}: replace it in the model or choose another target", operators
+        )
+    if failed is not None:
+        operators = _operators(failed[1])
+        why = f" ({reason[1].splitlines()[-1].strip()})" if reason else ""
+        return UnsupportedError(
+            f"openvino cannot convert {', '.join(operators)} as this model uses it{why}: "
+            "change the model or choose another target",
+            operators,
+        )
+    return ConversionError(f"openvino cannot convert this model: {one_line(error)}")
+
+
+def _operators(listed: str) -> tuple[str, ...]:
     # openvino writes the operator's opset behind its name, e.g. "Det-17".
-    operators = tuple(re.sub(r"-\d+$", "", name.strip()) for name in listed.split(","))
-    return UnsupportedError(
-        f"openvino cannot express {', '.join(operators)}: replace it in the model or choose another target",
-        operators,
-    )
+    return tuple(re.sub(r"-\d+$", "", name.strip()) for name in listed.split(","))
 
 
 def onnx_names(path: Path) -> set[str]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from ipj_edge.errors import ConversionError, DataError, UnsupportedError
@@ -13,8 +15,9 @@ from ipj_edge.plugins import needs
 from ipj_edge.protocols import Array, ConversionTask, Converter, StageFiles
 from ipj_edge.values import Port, Precision, TensorSpec
 from ipj_edge_converters import tflite_file
+from ipj_edge_converters.cut_tflite import cut_tflite, last_exit_only
 from ipj_edge_converters.litert_quiet import quiet_litert
-from ipj_edge_converters.tflite_calibration import CalibrationSamples, argument, quantized
+from ipj_edge_converters.tflite_calibration import CalibrationSamples, argument, output_argument, quantized
 from ipj_edge_converters.tflite_file import TfliteFacts, TfliteTensor
 
 _FILE = "model.tflite"
@@ -49,8 +52,22 @@ class ToTflite:
         _check_kernels(data)
         if task.precision == "int8":
             data = _int8_file(data, task, batch)
-        (task.into / _FILE).write_bytes(data)
-        return _described(task, tflite_file.read_facts((task.into / _FILE).read_bytes()), batch)
+        path = task.into / _FILE
+        path.write_bytes(data)
+        files = _described(task, tflite_file.read_facts(path.read_bytes()), batch)
+        return _cut(task, files, batch) if task.exits else files
+
+
+def _cut(task: ConversionTask, files: StageFiles, batch: int) -> StageFiles:
+    """Cut the whole file into stages; the file itself then computes the last exit alone."""
+    path = task.into / _FILE
+    stages = cut_tflite(path, task.exits, files.takes, files.adds, batch, task.into)
+    last = stages[-1].exit_output
+    data, parameters = last_exit_only(path, last, files.takes, files.adds, batch)
+    path.write_bytes(data)
+    operators = tflite_file.read_facts(path.read_bytes()).operators
+    adds = tuple(port for port in files.adds if port.name == last)
+    return msgspec.structs.replace(files, adds=adds, operators=operators, stages=stages, parameters=parameters)
 
 
 def _batch_size(inputs: tuple[TensorSpec, ...]) -> int:
@@ -58,9 +75,7 @@ def _batch_size(inputs: tuple[TensorSpec, ...]) -> int:
     sizes = {spec.shape[spec.batch_axis] for spec in inputs if spec.batch_axis is not None}
     fixed = {size for size in sizes if isinstance(size, int)}
     if len(fixed) > 1:
-        raise UnsupportedError(
-            f"the inputs have different batch sizes {sorted(fixed)}: give them one with --input"
-        )
+        raise UnsupportedError(f"the inputs have different batch sizes {sorted(fixed)}: give them one with --input")
     return fixed.pop() if fixed else 1
 
 
@@ -111,9 +126,7 @@ def _conversion_failure(error: Exception) -> ConversionError:
             f"TFLite has no form of '{operator}'{why}: replace it in the model or choose another target",
             (operator,),
         )
-    return ConversionError(
-        f"litert-torch could not convert the model: {type(error).__name__}: {_first_line(told)}"
-    )
+    return ConversionError(f"litert-torch could not convert the model: {type(error).__name__}: {_first_line(told)}")
 
 
 def _check_kernels(data: bytes) -> None:
@@ -144,10 +157,12 @@ def _int8_file(data: bytes, task: ConversionTask, batch: int) -> bytes:
 
 
 def _described(task: ConversionTask, facts: TfliteFacts, batch: int) -> StageFiles:
-    takes = _ports(task.source.inputs, facts.inputs, "input", argument)
-    adds = _ports(task.source.outputs, facts.outputs, "output", lambda index: f"output_{index}")
+    takes = _ports(task.source.inputs, facts.inputs, side="input", argument_of=argument)
+    adds = _ports(task.source.outputs, facts.outputs, side="output", argument_of=output_argument)
     if task.precision == "int8":
-        _check_int8(facts, takes, adds, task.calibration or {})
+        _check_int8(facts, takes, adds)
+        for port in takes:
+            check_coverage(port, np.asarray((task.calibration or {})[port.name]))
     tools = (*_TOOLS, "ai-edge-quantizer") if task.precision == "int8" else _TOOLS
     return StageFiles(
         file=_FILE,
@@ -161,7 +176,11 @@ def _described(task: ConversionTask, facts: TfliteFacts, batch: int) -> StageFil
 
 
 def _ports(
-    specs: tuple[TensorSpec, ...], tensors: tuple[TfliteTensor, ...], side: str, argument_of: Any
+    specs: tuple[TensorSpec, ...],
+    tensors: tuple[TfliteTensor, ...],
+    *,
+    side: str,
+    argument_of: Callable[[int], str],
 ) -> tuple[Port, ...]:
     """Give the file's tensors the source's names, by their number in the signature.
 
@@ -201,9 +220,7 @@ def _check_shape(spec: TensorSpec, tensor: TfliteTensor, side: str) -> None:
         )
 
 
-def _check_int8(
-    facts: TfliteFacts, takes: tuple[Port, ...], adds: tuple[Port, ...], calibration: dict[str, Array]
-) -> None:
+def _check_int8(facts: TfliteFacts, takes: tuple[Port, ...], adds: tuple[Port, ...]) -> None:
     """Refuse a file that is int8 by name only, or whose ranges do not cover the calibration data."""
     left_float = [port.name for port in (*takes, *adds) if port.dtype.startswith("float")]
     if left_float:
@@ -211,8 +228,6 @@ def _check_int8(
     operators = facts.operators
     if operators.total and len(operators.float_operators) == operators.total:
         raise ConversionError("int8 was asked for, but every operator of the file computes in floating point")
-    for port in takes:
-        check_coverage(port, np.asarray(calibration[port.name]))
 
 
 def check_coverage(port: Port, samples: Array) -> None:

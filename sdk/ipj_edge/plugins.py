@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 from ipj_edge.errors import MissingDependencyError, PluginNotFoundError
-from ipj_edge.protocols import Converter, PowerProbe, SourceOpener, Target
+from ipj_edge.protocols import Converter, ExitRule, PowerProbe, SourceOpener, Target
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -17,8 +18,18 @@ SOURCES = "ipj_edge.sources"
 CONVERTERS = "ipj_edge.converters"
 TARGETS = "ipj_edge.targets"
 POWER_PROBES = "ipj_edge.power_probes"
+EXIT_RULES = "ipj_edge.exit_rules"
 
-_KINDS = {SOURCES: "source", CONVERTERS: "converter", TARGETS: "target", POWER_PROBES: "power probe"}
+_KINDS = {
+    SOURCES: "source",
+    CONVERTERS: "converter",
+    TARGETS: "target",
+    POWER_PROBES: "power probe",
+    EXIT_RULES: "exit rule",
+}
+_OPENVINO_TELEMETRY = "openvino_telemetry"
+_ORT_DISABLE_TELEMETRY = "ORT_DISABLE_TELEMETRY"
+_ABSENT = object()
 
 
 def _entries(group: str) -> dict[str, EntryPoint]:
@@ -73,11 +84,20 @@ def load_probe(name: str) -> PowerProbe:
     return cast(PowerProbe, load(POWER_PROBES, name))
 
 
+def load_exit_rule(name: str) -> ExitRule:
+    """Load an exit rule plugin by name; see `load`."""
+    return cast(ExitRule, load(EXIT_RULES, name))
+
+
 @contextmanager
 def needs(extra: str) -> Iterator[None]:
-    """Turn a missing package inside the block into a `MissingDependencyError` that names the extra."""
+    """Turn a missing package inside the block into a `MissingDependencyError` that names the extra.
+
+    Engines imported inside the block do not report to their vendors, see `without_telemetry`.
+    """
     try:
-        yield
+        with without_telemetry():
+            yield
     except ModuleNotFoundError as error:
         if error.name is None or error.name.split(".")[0].startswith("ipj_edge"):
             raise
@@ -85,19 +105,26 @@ def needs(extra: str) -> Iterator[None]:
 
 
 @contextmanager
-def hidden(module: str) -> Iterator[None]:
-    """Make a package look not installed inside the block.
+def without_telemetry() -> Iterator[None]:
+    """Keep engines that are imported inside the block from reporting to their vendors, now and later.
 
-    Engines that report to their vendor do so through an optional package; while it is hidden they import their
-    own stub instead. What the process had imported before is put back at the end.
+    They decide once, when they are first imported: openvino and nncf fall back to a stub of their own when
+    ``openvino_telemetry`` is not to be had, onnxruntime (1.29 and newer) heeds ``ORT_DISABLE_TELEMETRY``. Left
+    alone, each writes an identifier to the user's home and sends events. What was set before is put back.
     """
     modules = cast(dict[str, Any], sys.modules)
-    kept = modules.get(module)
-    modules[module] = None  # Python's own mark for "do not import this"
+    kept_module = modules.get(_OPENVINO_TELEMETRY, _ABSENT)
+    kept_variable = os.environ.get(_ORT_DISABLE_TELEMETRY)
+    modules[_OPENVINO_TELEMETRY] = None  # Python's own mark for "do not import this"
+    os.environ[_ORT_DISABLE_TELEMETRY] = "1"
     try:
         yield
     finally:
-        if kept is None:
-            del modules[module]
+        if kept_module is _ABSENT:
+            modules.pop(_OPENVINO_TELEMETRY, None)
         else:
-            modules[module] = kept
+            modules[_OPENVINO_TELEMETRY] = kept_module
+        if kept_variable is None:
+            os.environ.pop(_ORT_DISABLE_TELEMETRY, None)
+        else:
+            os.environ[_ORT_DISABLE_TELEMETRY] = kept_variable

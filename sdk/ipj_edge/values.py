@@ -200,6 +200,9 @@ class ProbeOptions(msgspec.Struct, frozen=True, kw_only=True):
         select: A chip, channel or rail to use where there are several.
         core_power_w: Watts of a busy core, for the CPU-time model.
         idle_power_w: Watts of the idle machine, for the CPU-time model.
+        search_path: Folders to look for programs in, as in PATH; None for this process's own.
+        visible_devices: What CUDA_VISIBLE_DEVICES says; None when it is not set.
+        device_order: What CUDA_DEVICE_ORDER says; None when it is not set.
     """
 
     sysfs_root: str = "/sys"
@@ -208,6 +211,9 @@ class ProbeOptions(msgspec.Struct, frozen=True, kw_only=True):
     select: str | None = None
     core_power_w: float | None = None
     idle_power_w: float | None = None
+    search_path: str | None = None
+    visible_devices: str | None = None
+    device_order: str | None = None
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):

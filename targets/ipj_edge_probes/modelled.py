@@ -78,7 +78,9 @@ class ModelledProbe:
 
 
 def _cpu_seconds() -> float:
-    """Return CPU seconds of this process and of its finished children; unlike os.times() not in ticks of 10 ms."""
+    """Return CPU seconds of this process and of its finished children; unlike os.times() not in ticks of 10
+    ms.
+    """
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + children.ru_utime + children.ru_stime
 

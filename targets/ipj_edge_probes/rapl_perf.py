@@ -153,12 +153,9 @@ class PerfRoute:
         many = {package for package in packages if packages.count(package) > 1}
         if many and is_amd(self._sysfs):
             first = {package: cpu for cpu, (package, _) in reversed(places.items())}
-            return {cpu: f"-{package}" for package, cpu in first.items()}, [
-                "one die a socket: the others mirror it"
-            ]
+            return {cpu: f"-{package}" for package, cpu in first.items()}, ["one die a socket: the others mirror it"]
         return {
-            cpu: f"-{package}-die-{die}" if package in many else f"-{package}"
-            for cpu, (package, die) in places.items()
+            cpu: f"-{package}-die-{die}" if package in many else f"-{package}" for cpu, (package, die) in places.items()
         }, []
 
 

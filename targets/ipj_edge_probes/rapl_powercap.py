@@ -70,12 +70,11 @@ class PowercapRoute:
         state = self.availability()
         if not state.available:
             raise ProbeUnavailableError(f"{state.reason}; fix: {state.fix}" if state.fix else state.reason)
-        zones = [zone for zone in self._zones() if _may_read(zone.energy)]
+        # A part that cannot be read is left out; the package's own figure is as good without it.
+        zones = [zone for zone in self._zones() if _counts(zone) or _gives_a_number(zone.energy)]
         mirrored = mirrored_dies(zones)
         kept = [zone for zone in zones if zone.package not in mirrored]
-        notes = (
-            [f"{', '.join(sorted(mirrored))} left out: mirrors of the same socket's counter"] if mirrored else []
-        )
+        notes = [f"{', '.join(sorted(mirrored))} left out: mirrors of the same socket's counter"] if mirrored else []
         ranges = [zone.range_j for zone in kept if zone.range_j > 0]
         return PowercapCounter(
             kept,
@@ -201,8 +200,7 @@ class PowercapCounter:
             raise ProbeReadError(f"{name} was not read for {elapsed_s:.0f} s and may have wrapped unseen")
         if step > MAX_POWER_W * 1e6 * (elapsed_s + _SLACK_S):
             raise ProbeReadError(
-                f"{name} moved by {step * 1e-6:.0f} J in {elapsed_s:.3g} s, more than any processor "
-                "draws: it was reset"
+                f"{name} moved by {step * 1e-6:.0f} J in {elapsed_s:.3g} s, more than any processor draws: it was reset"
             )
         return step
 
@@ -263,6 +261,14 @@ def _may_read(path: Path) -> bool:
         return False
     except OSError:
         return True  # there, but failing: opening it says how
+    return True
+
+
+def _gives_a_number(path: Path) -> bool:
+    try:
+        int(path.read_text())
+    except (OSError, ValueError):
+        return False
     return True
 
 

@@ -142,8 +142,7 @@ class OpenvinoSession:
             for port, shape in zip(self.stage.takes, shapes, strict=True)
         )
         outputs = tuple(
-            (port.name, partial(request.get_output_tensor, _index(compiled.outputs, port)))
-            for port in self.stage.adds
+            (port.name, partial(request.get_output_tensor, _index(compiled.outputs, port))) for port in self.stage.adds
         )
         if len(self._lanes) >= _MAX_LANES:
             del self._lanes[next(iter(self._lanes))]

@@ -9,17 +9,21 @@ from typing import Any, NamedTuple, cast
 from ipj_edge import host
 from ipj_edge.errors import BundleError
 from ipj_edge.manifest import StageSpec
-from ipj_edge.plugins import hidden, needs
+from ipj_edge.plugins import needs
 from ipj_edge.protocols import Array
 from ipj_edge.values import EffectiveSettings, Port, Settings
 from ipj_edge_targets.fallback import require, wanted_threads
 
-_MOVES_ONLY = {"Input", "Output", "Const", "Reorder", "Reshape", "Convert", "Transpose", "Concatenation", "Split"}
+_PRODUCTS = {"Convolution", "Deconvolution", "FullyConnected", "MatMul", "RNNCell", "RNNSeq"}
 
 
 def import_openvino() -> Any:
-    """Import openvino without its telemetry, which is on by default and writes to the user's home."""
-    with needs("openvino-cpu"), hidden("openvino_telemetry"):
+    """Import openvino.
+
+    Raises:
+        MissingDependencyError: it is not installed.
+    """
+    with needs("openvino-cpu"):
         import openvino
     return openvino
 
@@ -53,7 +57,7 @@ class Programs:
     """The compiled forms of one stage, shared by a session and its clones.
 
     Batch 1, the usual case on a device, gets a program of fixed shape: it runs 5 to 25 % faster than one of
-    dynamic shape (measured on networks of 15 µs to 800 µs), and going back to it after another size costs nothing.
+    dynamic shape (measured on networks of 15 µs to 800 µs), and going back to it after another size is free.
     All other sizes share one of dynamic shape, compiled when first needed.
 
     Attributes:
@@ -126,7 +130,7 @@ class Programs:
     def _checked(self, compiled: Any) -> EffectiveSettings:
         settings = self._request.settings
         threads = int(compiled.get_property("INFERENCE_NUM_THREADS"))
-        precision = _execution_precision(compiled, self._request.precision)
+        precision, confirmed = _execution_precision(compiled, self._request.precision)
         require(settings, "threads", wanted_threads(settings), threads)
         require(settings, "execution precision", self._request.precision, precision)
         return EffectiveSettings(
@@ -137,15 +141,21 @@ class Programs:
             providers=tuple(str(device) for device in compiled.get_property("EXECUTION_DEVICES")),
             affinity=host.affinity(),
             cpu_quota=host.cpu_quota(),
-            read_back=("threads", "execution_precision", "providers"),
+            read_back=("threads", "providers", *(("execution_precision",) if confirmed else ())),
         )
 
 
-def _execution_precision(compiled: Any, wanted: str) -> str:
-    """Return the precision the engine computes in: its property, and for int8 the kernels it really chose."""
-    if wanted == "int8":
-        for operator in compiled.get_runtime_model().get_ops():
-            facts = operator.get_rt_info()
-            if facts["layerType"].value not in _MOVES_ONLY and facts["runtimePrecision"].value in ("i8", "u8"):
-                return "int8"
-    return str(compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name())
+def _execution_precision(compiled: Any, wanted: str) -> tuple[str, bool]:
+    """Return the precision the engine computes in, and whether the engine says so.
+
+    For int8 the kernels it chose are asked. Where it fused everything into generated code (``Subgraph``), which
+    carries no precision of its own, there is nothing to ask, and what the file says is returned unconfirmed.
+    """
+    hint = str(compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name())
+    if wanted != "int8":
+        return hint, True
+    facts = [operator.get_rt_info() for operator in compiled.get_runtime_model().get_ops()]
+    kernels = {each["runtimePrecision"].value for each in facts if each["layerType"].value in _PRODUCTS}
+    if not kernels:
+        return wanted, False
+    return (wanted if kernels & {"i8", "u8"} else hint), True

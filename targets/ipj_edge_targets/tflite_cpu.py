@@ -79,7 +79,8 @@ class TfliteCpu:
         if threads < 1:
             raise ConfigError(f"threads is {threads}; '{_NAME}' needs at least 1")
         sessions = [
-            TfliteSession(bundle.path / stage.file, stage, engine, threads) for stage in bundle.manifest.stages
+            TfliteSession(bundle.path / stage.file, stage, engine=engine, threads=threads)
+            for stage in bundle.manifest.stages
         ]
         if not settings.allow_fallback:
             for session in sessions:
@@ -95,12 +96,12 @@ class TfliteSession:
         effective: How it really runs.
     """
 
-    def __init__(self, path: Path, stage: StageSpec, engine: Engine, threads: int) -> None:
+    def __init__(self, path: Path, stage: StageSpec, *, engine: Engine, threads: int) -> None:
         self.stage = stage
         self._path, self._engine, self._threads = path, engine, threads
         self._file = _stat(path)
-        interpreter = open_interpreter(path, engine, threads)
-        self.effective = _effective(interpreter, stage, engine, threads)
+        interpreter = open_interpreter(path, engine, threads=threads)
+        self.effective = _effective(interpreter, stage, engine=engine, threads=threads)
         self._takes = _bound(stage.takes, interpreter.get_input_details(), path)
         self._adds = _bound(stage.adds, interpreter.get_output_details(), path)
         # Bound once: looking the methods up costs as much as a third of a microsecond per call.
@@ -119,9 +120,7 @@ class TfliteSession:
             for name, index in self._takes:
                 self._set(index, feeds[name])
         except KeyError as error:
-            raise InputError(
-                f"no array for {error}; this stage takes {[name for name, _ in self._takes]}"
-            ) from error
+            raise InputError(f"no array for {error}; this stage takes {[name for name, _ in self._takes]}") from error
         except ValueError as error:
             raise InputError(f"the engine refuses an array: {first_line(error)}") from error
         try:
@@ -142,7 +141,7 @@ class TfliteSession:
             _closed()
         if _identity(_stat(self._path)) != _identity(self._file):
             raise BundleError(f"'{self._path.name}' was replaced since it was opened: load the bundle again")
-        return TfliteSession(self._path, self.stage, self._engine, self._threads)
+        return TfliteSession(self._path, self.stage, engine=self._engine, threads=self._threads)
 
     def close(self) -> None:
         """Release the engine's memory. Calling twice is allowed."""
@@ -178,9 +177,7 @@ def _bound(ports: tuple[Port, ...], details: list[dict[str, Any]], path: Path) -
             raise BundleError(f"'{path.name}' has no tensor '{port.engine_name}'; it has {list(by_name)}")
         expected, found = _facts_of_port(port), _facts_of_detail(detail)
         if expected != found:
-            raise BundleError(
-                f"tensor '{port.engine_name}' of '{path.name}' is {found}; the manifest says {expected}"
-            )
+            raise BundleError(f"tensor '{port.engine_name}' of '{path.name}' is {found}; the manifest says {expected}")
         bound.append((port.name, int(detail["index"])))
     return tuple(bound)
 
@@ -197,7 +194,7 @@ def _facts_of_detail(detail: dict[str, Any]) -> tuple[object, ...]:
     return np.dtype(detail["dtype"]).name, shape, float(np.float32(scale)), int(zero_point)
 
 
-def _effective(interpreter: Any, stage: StageSpec, engine: Engine, threads: int) -> EffectiveSettings:
+def _effective(interpreter: Any, stage: StageSpec, *, engine: Engine, threads: int) -> EffectiveSettings:
     operators = _operators(interpreter)
     read_back = () if operators is None else ("execution_precision", "providers")
     delegated = any(operator["op_name"] == "DELEGATE" for operator in operators or ())
@@ -205,7 +202,7 @@ def _effective(interpreter: Any, stage: StageSpec, engine: Engine, threads: int)
         engine=engine.distribution,
         engine_version=engine.version,
         threads=threads,
-        execution_precision=_manifest_precision(stage) if operators is None else _precision(operators),
+        execution_precision=_manifest_precision(stage) if operators is None else _precision(interpreter, operators),
         # No delegate is passed in, so one that took operators is the default one.
         providers=("XNNPACK",) if delegated else (),
         affinity=host.affinity(),
@@ -224,15 +221,16 @@ def _manifest_precision(stage: StageSpec) -> str:
     return {"fp32": "f32", "fp16": "f16"}.get(stage.precision, stage.precision)
 
 
-def _precision(operators: list[dict[str, Any]]) -> str:
+def _precision(interpreter: Any, operators: list[dict[str, Any]]) -> str:
     """Return what the operators of the main graph produce: ``f32``, ``int8``, or ``int8+f32`` for a mixture."""
-    names = {
-        np.dtype(dtype).name
+    dtypes = {detail["index"]: np.dtype(detail["dtype"]).name for detail in interpreter.get_tensor_details()}
+    produced = {
+        dtypes.get(int(tensor))
         for operator in operators
         if operator["op_name"] not in _CONVERSIONS
-        for dtype in operator["result_types"]
+        for tensor in operator["outputs"]
     }
-    kinds = [_SHORT.get(name, name) for name in ("int8", "int16", "float16", "float32") if name in names]
+    kinds = [_SHORT.get(name, name) for name in ("int8", "int16", "float16", "float32") if name in produced]
     return "+".join(kinds) or "none"
 
 

@@ -60,7 +60,7 @@ def numpy_conflict(engine: Engine, numpy_version: str) -> str:
     )
 
 
-def open_interpreter(path: Path, engine: Engine, threads: int) -> Any:
+def open_interpreter(path: Path, engine: Engine, *, threads: int) -> Any:
     """Return an interpreter ready to run; it maps the file, so that clones and processes share its pages."""
     try:
         interpreter = import_module(engine.module).Interpreter(model_path=str(path), num_threads=threads)

@@ -137,9 +137,7 @@ def _find(module: ModuleType, attribute: str, location: str) -> Any:
         found = getattr(found, part, None)
     if callable(found):
         return found
-    own = [
-        name for name, value in vars(module).items() if _defined_in(value, module) and not name.startswith("_")
-    ]
+    own = [name for name, value in vars(module).items() if _defined_in(value, module) and not name.startswith("_")]
     known = f"; it defines {', '.join(own)}" if own else ""
     raise SourceError(f"'{location}': there is no callable '{attribute}' there{known}")
 
@@ -160,6 +158,4 @@ def _refuse_arguments(factory: Any, location: str) -> None:
     )
     needed = [item.name for item in parameters if item.default is inspect.Parameter.empty and item.kind in fixed]
     if needed:
-        raise SourceError(
-            f"'{location}' needs arguments ({', '.join(needed)}): name a function without arguments"
-        )
+        raise SourceError(f"'{location}' needs arguments ({', '.join(needed)}): name a function without arguments")

@@ -21,9 +21,7 @@ def check_feeds(feeds: Feeds, inputs: Sequence[TensorSpec]) -> None:
     """
     names = [spec.name for spec in inputs]
     if set(feeds) != set(names):
-        raise SourceError(
-            f"the model takes the inputs {', '.join(names)}; got {', '.join(sorted(feeds)) or 'none'}"
-        )
+        raise SourceError(f"the model takes the inputs {', '.join(names)}; got {', '.join(sorted(feeds)) or 'none'}")
     for spec in inputs:
         array = feeds[spec.name]
         if str(array.dtype) != spec.dtype:
@@ -63,8 +61,7 @@ def run_in_parts(
         return run(feeds)
     parts = [run(_part(feeds, batched, start, start + size)) for start in range(0, samples, size)]
     return {
-        spec.name: np.concatenate([part[spec.name] for part in parts], axis=spec.batch_axis or 0)
-        for spec in outputs
+        spec.name: np.concatenate([part[spec.name] for part in parts], axis=spec.batch_axis or 0) for spec in outputs
     }
 
 
@@ -115,8 +112,7 @@ def _fits(shape: tuple[int, ...], spec: TensorSpec) -> bool:
 
 def _example(spec: TensorSpec, batch: int | None, random: np.random.Generator) -> Array:
     sizes = [
-        batch if batch is not None and axis == spec.batch_axis else int(size)
-        for axis, size in enumerate(spec.shape)
+        batch if batch is not None and axis == spec.batch_axis else int(size) for axis, size in enumerate(spec.shape)
     ]
     dtype = np.dtype(spec.dtype)
     if dtype.kind == "f":

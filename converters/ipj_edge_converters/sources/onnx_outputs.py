@@ -79,9 +79,7 @@ def _either(inferred: Any, declared: Any, batch: int | str | None) -> Shape:
         if tensor.HasField("shape"):
             names = [batch or "dim0", *(f"dim{axis}" for axis in range(1, len(tensor.shape.dim)))]
             return tuple(_size(size, name) for size, name in zip(tensor.shape.dim, names, strict=False))
-    raise SourceError(
-        f"output '{declared.name}' does not state its shape: describe the inputs' sizes with --input"
-    )
+    raise SourceError(f"output '{declared.name}' does not state its shape: describe the inputs' sizes with --input")
 
 
 def _size(size: Any, name: int | str) -> int | str:

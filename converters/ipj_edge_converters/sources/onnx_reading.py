@@ -103,9 +103,7 @@ def _load_external(model: Any, path: Path) -> list[Path]:
             files[location] = _external_file(path, location)
             _check_length(files[location], facts, tensor.name)
     if sum(file.stat().st_size for file in files.values()) >= _LARGEST_BYTES:
-        raise SourceError(
-            f"'{path.name}' has more than 2 GB of weights, which is more than one ONNX file can hold"
-        )
+        raise SourceError(f"'{path.name}' has more than 2 GB of weights, which is more than one ONNX file can hold")
     if files:
         onnx.load_external_data_for_model(model, str(path.parent))
     return list(files.values())
@@ -117,9 +115,7 @@ def _external_file(path: Path, location: str) -> Path:
         raise SourceError(f"'{path.name}' keeps weights in '{location}'; only a file beside it is read")
     file = path.parent / relative
     if not file.is_file():
-        raise SourceError(
-            f"'{path.name}' keeps its weights in '{location}', which is not beside it: copy both files"
-        )
+        raise SourceError(f"'{path.name}' keeps its weights in '{location}', which is not beside it: copy both files")
     return file
 
 

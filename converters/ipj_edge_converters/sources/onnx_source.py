@@ -7,6 +7,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ipj_edge.errors import ConversionError, SourceError, UnsupportedError
 from ipj_edge.protocols import Array, Feeds, MacCount, OnnxForm, Source
 from ipj_edge.values import Precision, TensorSpec
@@ -42,8 +44,9 @@ class Reference:
         Raises:
             SourceError: onnxruntime failed on these inputs.
         """
+        feeds = {name: np.asarray(array) for name, array in zip(self._inputs, arrays, strict=True)}
         try:
-            answers: list[Array] = self._session.run(self._outputs, dict(zip(self._inputs, arrays, strict=True)))
+            answers: list[Array] = self._session.run(self._outputs, feeds)
         except Exception as error:
             shown = ", ".join(f"{'x'.join(map(str, array.shape)) or 'scalar'} {array.dtype}" for array in arrays)
             raise SourceError(f"the model fails on inputs of {shown}: {first_line(error)}") from error

@@ -39,9 +39,7 @@ def program_inputs(exported: Any) -> tuple[TensorSpec, ...]:
         SourceError: an input is not a tensor.
     """
     values = _values(exported)
-    first_sizes = [
-        str(value.shape[0]) for value in values.values() if value.ndim and not _is_number(value.shape[0])
-    ]
+    first_sizes = [str(value.shape[0]) for value in values.values() if value.ndim and not _is_number(value.shape[0])]
     symbol = first_sizes[0] if first_sizes else None
     return tuple(_spec(name, value, symbol, _static_batch(values)) for name, value in values.items())
 
@@ -58,9 +56,7 @@ def check_batch_range(exported: Any, max_batch: int) -> int:
     if limits is None:
         return max_batch
     if int(limits.lower) > 1:
-        raise SourceError(
-            f"the program takes no batch below {int(limits.lower)}: export it with Dim('batch', min=1)"
-        )
+        raise SourceError(f"the program takes no batch below {int(limits.lower)}: export it with Dim('batch', min=1)")
     return max_batch if limits.upper.is_infinite else min(max_batch, int(limits.upper))
 
 
@@ -102,9 +98,7 @@ def _spec(name: str, value: Any, symbol: str | None, static: int | None) -> Tens
 
 
 def _static_batch(values: dict[str, Any]) -> int | None:
-    return next(
-        (int(value.shape[0]) for value in values.values() if value.ndim and _is_number(value.shape[0])), None
-    )
+    return next((int(value.shape[0]) for value in values.values() if value.ndim and _is_number(value.shape[0])), None)
 
 
 def _is_number(size: Any) -> bool:

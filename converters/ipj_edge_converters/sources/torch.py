@@ -70,9 +70,7 @@ def _widen(module: Any) -> Precision:
         import torch
     dtypes = {tensor.dtype for tensor in (*module.parameters(), *module.buffers()) if tensor.is_floating_point()}
     if torch.float64 in dtypes:
-        raise SourceError(
-            "the model has float64 weights, which no target runs: call .float() on it in the factory"
-        )
+        raise SourceError("the model has float64 weights, which no target runs: call .float() on it in the factory")
     for dtype, precision in ((torch.float16, "fp16"), (torch.bfloat16, "bf16")):
         if dtype in dtypes:
             module.float()

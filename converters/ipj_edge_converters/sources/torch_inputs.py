@@ -34,9 +34,7 @@ def arrangement(module: Any, request: SourceRequest) -> Arrange:
     try:
         signature.bind(*(() if by_name else given), **(dict.fromkeys(given) if by_name else {}))
     except TypeError as error:
-        raise SourceError(
-            f"forward{_shown(signature)} does not take the inputs {', '.join(given)}: {error}"
-        ) from error
+        raise SourceError(f"forward{_shown(signature)} does not take the inputs {', '.join(given)}: {error}") from error
     if by_name:
         return lambda inputs: ((), dict(zip(given, inputs, strict=True)))
     return lambda inputs: (inputs, {})
@@ -61,9 +59,7 @@ def _shown(signature: inspect.Signature) -> str:
     """Show a signature without annotations, which are long and say little of shapes."""
     marks: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
     parts = [
-        marks.get(item.kind, "")
-        + item.name
-        + ("" if item.default is inspect.Parameter.empty else f"={item.default!r}")
+        marks.get(item.kind, "") + item.name + ("" if item.default is inspect.Parameter.empty else f"={item.default!r}")
         for item in signature.parameters.values()
     ]
     return f"({', '.join(parts)})"

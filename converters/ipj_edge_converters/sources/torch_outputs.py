@@ -58,9 +58,7 @@ def output_names(answer: Any, wanted: Sequence[str]) -> tuple[str, ...]:
         found = ["output"]
     names = tuple(wanted) or tuple(found)
     if len(names) != len(found):
-        raise SourceError(
-            f"the model has {len(found)} outputs ({', '.join(found)}); {len(names)} names were given"
-        )
+        raise SourceError(f"the model has {len(found)} outputs ({', '.join(found)}); {len(names)} names were given")
     if len(set(names)) != len(names):
         raise SourceError(f"the names of outputs must differ: {', '.join(names)}")
     return names

@@ -8,7 +8,7 @@ from typing import Any
 
 from ipj_edge.errors import SourceError
 from ipj_edge.plugins import needs
-from ipj_edge_converters.quiet import first_line
+from ipj_edge_converters.quiet import first_line, quiet
 
 
 def load_weights(module: Any, path: Path) -> None:
@@ -30,18 +30,18 @@ def load_weights(module: Any, path: Path) -> None:
 def _read(path: Path) -> Any:
     with needs("convert"):
         import torch
-        from safetensors import SafetensorError
         from safetensors.torch import load_file
     try:
-        if path.suffix == ".safetensors":
-            return load_file(path)
-        return torch.load(path, map_location="cpu", weights_only=True)
+        with quiet():
+            if path.suffix == ".safetensors":
+                return load_file(path)
+            return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise SourceError(
             f"'{path.name}' holds more than tensors, and unpickling it could run any code: "
             "save only the weights, with safetensors.torch.save_file(model.state_dict(), 'w.safetensors')"
         ) from error
-    except (SafetensorError, RuntimeError, ValueError, EOFError, OSError, KeyError) as error:
+    except Exception as error:  # a corrupt file fails anywhere in torch's reader
         raise SourceError(f"'{path.name}' cannot be read as weights: {first_line(error)}") from error
 
 

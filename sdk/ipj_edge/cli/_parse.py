@@ -97,8 +97,8 @@ def labels(path: str | None) -> tuple[str, ...]:
     return names
 
 
-def preprocessing(path: str | None, inputs: tuple[TensorSpec, ...]) -> dict[str, Preprocessing]:
-    """Read a preprocessing TOML: one table an input, or bare keys for the only one.
+def preprocessing(path: str | None) -> dict[str, Preprocessing]:
+    """Read a preprocessing TOML: one table an input, or bare keys for the model's only one (named ``""`` here).
 
     Raises:
         ConfigError: missing, or not of that form.
@@ -112,9 +112,7 @@ def preprocessing(path: str | None, inputs: tuple[TensorSpec, ...]) -> dict[str,
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"cannot read preprocessing from {path}: {error}") from error
     if not all(isinstance(value, dict) for value in table.values()):
-        if len(inputs) != 1:
-            raise ConfigError(f"{path}: name the input the keys are for, e.g. [image], or give exactly one --input")
-        table = {inputs[0].name: table}
+        table = {"": table}
     try:
         return {name: _rule(value) for name, value in table.items()}
     except msgspec.ValidationError as error:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import monotonic
 
+import msgspec
+
 from ipj_edge.conversion.build import build
 from ipj_edge.conversion.calibration import check_calibration, range_warnings
 from ipj_edge.conversion.inputs import random_samples
@@ -28,7 +30,7 @@ from ipj_edge.errors import ConfigError, DataError, IpjEdgeError
 from ipj_edge.manifest import SUFFIX, Bundle
 from ipj_edge.plugins import load_target
 from ipj_edge.protocols import Source, SourceRequest
-from ipj_edge.values import Precision
+from ipj_edge.values import Precision, Preprocessing
 
 Progress = Callable[[str], None]
 
@@ -68,8 +70,9 @@ def _open_source(request: ConvertRequest, workdir: Path) -> Source:
     )
 
 
-def _prepare(request: ConvertRequest, source: Source, progress: Progress) -> Prepared:
-    _check_request(request, source)
+def _prepare(asked: ConvertRequest, source: Source, progress: Progress) -> Prepared:
+    _check_request(asked, source)
+    request = msgspec.structs.replace(asked, preprocessing=_named_preprocessing(asked, source))
     calibration = _load(request.calibration, request, source)
     if calibration is not None:
         check_calibration(calibration, source.inputs, str(request.calibration))
@@ -81,7 +84,7 @@ def _prepare(request: ConvertRequest, source: Source, progress: Progress) -> Pre
     warnings = range_warnings(calibration, data) if calibration is not None and data is not None else ()
     return Prepared(
         request=request, source=source, calibration=calibration, data=data, reference=reference,
-        counted=source.count(), warnings=warnings,
+        counted=source.count(), exits=_exits(request, source), warnings=warnings,
     )  # fmt: skip
 
 
@@ -92,12 +95,27 @@ def _check_request(request: ConvertRequest, source: Source) -> None:
             "static int8 needs a calibration set: give --calibration with real inputs of the model "
             "(there is no default and no random data)"
         )
-    strangers = set(request.preprocessing) - {spec.name for spec in source.inputs}
+
+
+def _named_preprocessing(request: ConvertRequest, source: Source) -> dict[str, Preprocessing]:
+    """Return preprocessing by the names of the source's inputs."""
+    names = [spec.name for spec in source.inputs]
+    if set(request.preprocessing) == {""} and len(names) == 1:
+        return {names[0]: request.preprocessing[""]}
+    if "" in request.preprocessing:
+        raise ConfigError(f"--preprocess: the model has several inputs; make a table for one, e.g. [{names[0]}]")
+    strangers = set(request.preprocessing) - set(names)
     if strangers:
-        raise ConfigError(
-            f"--preprocess names {', '.join(sorted(strangers))}; "
-            f"the model's inputs are {', '.join(spec.name for spec in source.inputs)}"
-        )
+        raise ConfigError(f"--preprocess names {', '.join(sorted(strangers))}; the model has {', '.join(names)}")
+    return request.preprocessing
+
+
+def _exits(request: ConvertRequest, source: Source) -> tuple[str, ...]:
+    """Return the outputs that are exits: those the user named, else those the source itself knows of."""
+    outputs = tuple(spec.name for spec in source.outputs)
+    if request.split_at == ("exits",) and "exits" not in outputs:
+        return outputs
+    return request.split_at or tuple(getattr(source, "exits", ()))
 
 
 def _load(location: str | None, request: ConvertRequest, source: Source) -> Samples | None:

@@ -24,13 +24,15 @@ class ConvertRequest(msgspec.Struct, frozen=True, kw_only=True):
         output_names: Names for the outputs, in order.
         meanings: What outputs hold, by name; what is not given is inferred.
         labels: Class names in output order.
-        preprocessing: How images become inputs, by input name.
+        preprocessing: How images become inputs, by input name; ``""`` names the only input.
         calibration: Calibration set (see `ipj_edge.data.load_samples`); needed for static int8.
         data: Labelled data for the accuracy gate, and further inputs for parity.
         max_accuracy_drop: Largest drop of top-1 accuracy (0.01 is one point); None for no gate.
         tolerance: Relative L2 allowed instead of the precision's own; recorded.
         isa: Instruction set the device is known to have, e.g. ``avx2``; empty assumes VNNI for int8.
         max_batch: Largest batch given to an engine at once.
+        split_at: Outputs that are exits: the model is cut into a stage for each. ``("exits",)`` takes all outputs;
+            empty takes what the source itself calls exits.
         name: Name of the bundles; empty takes the source's.
         seed: Seed of the random inputs.
         force: Replace bundles that are there already.
@@ -52,6 +54,7 @@ class ConvertRequest(msgspec.Struct, frozen=True, kw_only=True):
     tolerance: float | None = None
     isa: str = ""
     max_batch: int = 32
+    split_at: tuple[str, ...] = ()
     name: str = ""
     seed: int = 0
     force: bool = False

@@ -19,8 +19,6 @@ from ipj_edge.errors import ConfigError, MissingDependencyError, ProbeError
 from ipj_edge.protocols import EnergyCounter, PowerProbe
 from ipj_edge.values import Boundary, ProbeFacts, ProbeOptions, Reading
 
-_CLOSED = "the meter is closed"
-
 
 class Meter:
     """Power probes held open, for any number of windows over them; a context manager.

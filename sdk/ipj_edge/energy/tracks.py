@@ -85,10 +85,12 @@ class CounterTrack:
         self._counter, self._clocks, self._align = counter, clocks, align
         self._lock = threading.Lock()
         self._failures: list[str] = []
+        self._closed = False
 
     def begin(self) -> Edge:
         """Read the counter; with aligned edges, wait for its next step first."""
         with self._lock:
+            _raise_if(self._closed)
             time_s, joules, blur_s = self._read_edge()
             return Edge(time_s=time_s, failures=len(self._failures), joules=joules, blur_s=blur_s)
 
@@ -99,6 +101,7 @@ class CounterTrack:
         E = ΔE·(t_end − t_0)/(t_step − t_0).
         """
         with self._lock:
+            _raise_if(self._closed)
             asked_s = self._clocks.monotonic()
             time_s, joules, blur_s = self._read_edge()
             _raise_since(self._failures, edge.failures)
@@ -123,6 +126,7 @@ class CounterTrack:
     def close(self) -> None:
         """Release the counter."""
         with self._lock:
+            self._closed = True
             self._counter.close()
 
     def _read_edge(self) -> tuple[float, dict[str, float], float | None]:
@@ -149,11 +153,13 @@ class SamplerTrack:
         self._running = {rail.name: RunningEnergy(gap_limit_s) for rail in sampler.rails}
         self._lock = threading.Lock()
         self._failures: list[str] = []
+        self._closed = False
         sampler.start()
 
     def begin(self) -> Edge:
         """Mark the moment on every rail."""
         with self._lock:
+            _raise_if(self._closed)
             now_s = self._clocks.monotonic()
             marks = {name: running.mark(now_s) for name, running in self._running.items()}
             return Edge(time_s=now_s, failures=len(self._failures), marks=marks)
@@ -161,6 +167,7 @@ class SamplerTrack:
     def end(self, edge: Edge) -> Span:
         """Integrate from the edge to now; waits a little for the sample that closes the window."""
         with self._lock:
+            _raise_if(self._closed)
             now_s = self._clocks.monotonic()
             ends = {name: running.mark(now_s) for name, running in self._running.items()}
             self._drain()
@@ -180,6 +187,7 @@ class SamplerTrack:
     def close(self) -> None:
         """End sampling."""
         with self._lock:
+            self._closed = True
             self._sampler.stop()
 
     def _drain(self) -> None:
@@ -224,6 +232,11 @@ def _mean_error(start: Tally, end: Tally) -> float:
     mean = (end.sum_w - start.sum_w) / n
     variance = max(0.0, (end.sum_w2 - start.sum_w2) / n - mean * mean) * n / (n - 1)
     return math.sqrt(variance / n)
+
+
+def _raise_if(closed: bool) -> None:
+    if closed:
+        raise ProbeReadError("the meter was closed")
 
 
 def _raise_since(failures: list[str], seen: int) -> None:

@@ -6,8 +6,11 @@ import math
 from collections.abc import Sequence
 from types import TracebackType
 
+import msgspec
+
 from ipj_edge.energy.clocks import SUSPEND_S, Clocks
 from ipj_edge.energy.rules import minimum_window_s, shortfall
+from ipj_edge.energy.totals import total
 from ipj_edge.energy.tracks import DRIVER_ERRORS, Edge, Span, Track
 from ipj_edge.errors import ConfigError, ProbeError
 from ipj_edge.values import Boundary, ProbeFacts, Provenance, Reading
@@ -91,6 +94,11 @@ class Window:
         """The reading of the first probe; see `readings`."""
         return self.readings[0]
 
+    @property
+    def total(self) -> Reading:
+        """The sum over the probes where their boundaries lie apart, otherwise the reason why there is none."""
+        return total(self.readings)
+
     def _reading(self, end: tuple[ProbeFacts, Span, set[str]] | Absent, seconds: float) -> Reading:
         if isinstance(end, Absent):
             return end.reading(seconds)
@@ -108,7 +116,8 @@ def reading_of(facts: ProbeFacts, span: Span, *, counted: set[str], error: float
     joules = math.fsum(value for name, value in span.rails.items() if name in counted)
     refusal = _refusal(facts, span, joules, error, inferences)
     if refusal:
-        return Absent(facts.name, refusal, facts).reading(span.seconds)
+        refused = Absent(facts.name, refusal, facts).reading(span.seconds)
+        return msgspec.structs.replace(refused, coverage=span.coverage, update_interval_s=span.update_s)
     power_w = joules / span.seconds
     ends_j2 = ((span.update_s * power_w) ** 2 + facts.quantum_j**2) / 6
     half = 2 * math.sqrt(ends_j2 + span.noise_j**2) + ((facts.accuracy or 0.0) + 1 - span.coverage) * joules

@@ -5,7 +5,6 @@ Model: akamaster/pytorch_resnet_cifar10, exported with torch.export. Data: Krizh
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -43,16 +42,6 @@ class Pt2Source:
     def run(self, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         with torch.no_grad():
             return {"logits": self._module(torch.from_numpy(feeds["image"])).numpy()}
-
-
-@pytest.fixture(scope="module")
-def data_folder() -> Path:
-    named = os.environ.get("IPJ_EDGE_DATA")
-    candidates = [Path(named)] if named else [parent / "shared/data" for parent in Path(__file__).parents]
-    for candidate in candidates:
-        if (candidate / "README.md").exists():
-            return candidate
-    pytest.skip("the folder of public models and data is missing: set IPJ_EDGE_DATA")
 
 
 def images(folder: Path, name: str) -> np.ndarray:

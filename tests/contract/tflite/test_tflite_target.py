@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -53,12 +52,8 @@ def test_the_plugin_is_registered():
 
 
 def test_importing_the_target_imports_no_engine():
-    code = (
-        "import sys, ipj_edge_targets.tflite_cpu; print(sorted({'ai_edge_litert', 'torch'} & set(sys.modules)))"
-    )
-    assert (
-        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
-    )
+    code = "import sys, ipj_edge_targets.tflite_cpu; print(sorted({'ai_edge_litert', 'torch'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
 def test_the_engine_is_available_with_its_version():
@@ -251,16 +246,6 @@ def test_a_file_of_noise_is_a_damaged_bundle(tmp_path):
     assert (child.returncode, child.stdout.count("\n")) == (9, 1)
 
 
-@pytest.fixture(scope="module")
-def broken_folder() -> Path:
-    named = os.environ.get("IPJ_EDGE_DATA")
-    candidates = [Path(named)] if named else [parent / "shared/data" for parent in Path(__file__).parents]
-    for candidate in candidates:
-        if (candidate / "README.md").exists():
-            return candidate / "models"
-    pytest.skip("the folder of public models is missing: set IPJ_EDGE_DATA")
-
-
 @pytest.mark.data
 @pytest.mark.parametrize(
     ("file", "operator"),
@@ -270,8 +255,8 @@ def broken_folder() -> Path:
         ("coral/mobilenet_v1_0.25_128_quant_edgetpu.tflite", "edgetpu-custom-op"),
     ],
 )
-def test_a_custom_operator_is_named_in_one_line(broken_folder, file, operator):
-    child = open_in_a_child(broken_folder / file)
+def test_a_custom_operator_is_named_in_one_line(data_folder, file, operator):
+    child = open_in_a_child(data_folder / "models" / file)
     assert child.returncode == 9, child.stderr
     assert f"has no kernel for the operator '{operator}'" in child.stdout
     assert child.stdout.count("\n") == 1

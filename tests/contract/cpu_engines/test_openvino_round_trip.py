@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from ipj_edge.values import Settings
 from ipj_edge_targets.openvino_cpu import OpenvinoCpu
 

@@ -4,30 +4,41 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
+from onnx import TensorProto, helper, numpy_helper
+
 from ipj_edge.manifest import (
     SCHEMA_VERSION,
     BatchSpec,
     Bundle,
     FileRecord,
     Manifest,
+    OperatorCount,
     ParityRecord,
     Requirements,
     SourceRecord,
     StageSpec,
 )
-from ipj_edge.protocols import ConversionTask, MacCount
-from ipj_edge.values import TensorSpec
+from ipj_edge.plugins import without_telemetry
+from ipj_edge.protocols import ConversionTask, MacCount, StageFiles
+from ipj_edge.values import Port, TensorSpec
 from ipj_edge_converters.to_openvino import ToOpenvino
-from onnx import TensorProto, helper, numpy_helper
 
-DTYPES = {"float32": TensorProto.FLOAT, "int64": TensorProto.INT64, "bool": TensorProto.BOOL}
+with without_telemetry():
+    import onnxruntime
+
+DTYPES = {
+    "float32": TensorProto.FLOAT,
+    "float64": TensorProto.DOUBLE,
+    "int64": TensorProto.INT64,
+    "bool": TensorProto.BOOL,
+}
 
 
 class OnnxSource:
@@ -35,9 +46,9 @@ class OnnxSource:
 
     kind = "onnx"
     forms = ("onnx",)
-    versions = {"onnx": onnx.__version__}
 
     def __init__(self, path, inputs, outputs, precision="fp32"):
+        self.versions = {"onnx": onnx.__version__}
         self._path, self.inputs, self.outputs, self.precision = Path(path), inputs, outputs, precision
         self.name, self.file = self._path.stem, self._path.name
         self.sha256 = hashlib.sha256(self._path.read_bytes()).hexdigest()
@@ -211,12 +222,75 @@ def convert() -> Callable[..., Bundle]:
     return convert_to_bundle
 
 
+def to_onnx_bundle(source, into, isa=""):
+    """Make a bundle for onnxruntime-cpu of the ONNX file as it is."""
+    into.mkdir(parents=True, exist_ok=True)
+    shutil.copy(source.onnx_path(), into / "model.onnx")
+
+    def port(each):
+        return Port(name=each.name, engine_name=each.name, shape=each.shape, dtype=each.dtype)
+
+    made = StageFiles(
+        file="model.onnx",
+        takes=tuple(port(each) for each in source.inputs),
+        adds=tuple(port(each) for each in source.outputs),
+        static_batch=None,
+        operators=OperatorCount(total=1),
+        versions={"onnxruntime": onnxruntime.__version__},
+        isa=isa,
+    )
+    return bundle_of(made, source, into, "onnxruntime", source.precision)
+
+
+def quantize_with_onnxruntime(source):
+    """Make a QDQ file with scales of its own."""
+    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+
+    calibration = source.calibration(32)
+
+    class Rows(CalibrationDataReader):
+        def __init__(self):
+            self._index = 0
+
+        def get_next(self):
+            if self._index == 32:
+                return None
+            self._index += 1
+            return {name: values[self._index - 1 : self._index] for name, values in calibration.items()}
+
+    path = source.onnx_path().with_name(f"{source.name}_qdq.onnx")
+    quantize_static(
+        str(source.onnx_path()),
+        str(path),
+        Rows(),
+        quant_format=QuantFormat.QDQ,
+        per_channel=True,
+        weight_type=QuantType.QInt8,
+        activation_type=QuantType.QUInt8,
+    )
+    return OnnxSource(path, source.inputs, source.outputs, precision="int8")
+
+
+@pytest.fixture
+def quantized():
+    return quantize_with_onnxruntime
+
+
+@pytest.fixture
+def onnx_bundle():
+    return to_onnx_bundle
+
+
 def convert_to_bundle(source, into, precision="fp32", calibration=None, isa=""):
     into.mkdir(parents=True, exist_ok=True)
     task = ConversionTask(
         source=source, target="openvino-cpu", precision=precision, calibration=calibration, into=into, isa=isa
     )
     made = ToOpenvino().convert(task)
+    return bundle_of(made, source, into, "openvino", precision)
+
+
+def bundle_of(made, source, into, engine, precision):
     stage = StageSpec(
         name="all",
         file=made.file,
@@ -236,7 +310,7 @@ def convert_to_bundle(source, into, precision="fp32", calibration=None, isa=""):
         schema_version=SCHEMA_VERSION,
         digest="0" * 64,
         name=source.name,
-        target="openvino-cpu",
+        target=f"{engine}-cpu",
         precision=precision,
         created_with=made.versions,
         source=SourceRecord(file=source.file, kind=source.kind, sha256=source.sha256),
@@ -246,7 +320,7 @@ def convert_to_bundle(source, into, precision="fp32", calibration=None, isa=""):
         stages=(stage,),
         batch=BatchSpec(static=made.static_batch, probed=(1,), max=32),
         parity=ParityRecord(verified_on="target", tolerance=1e-4, seed=0, outputs=()),
-        requires=Requirements(engine="openvino", engine_version=made.versions["openvino"], isa=made.isa),
+        requires=Requirements(engine=engine, engine_version=made.versions[engine], isa=made.isa),
         golden_samples=0,
     )
     return Bundle(path=into, manifest=manifest)

@@ -1,0 +1,57 @@
+"""The options every command shares that talks to power probes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from ipj_edge.values import ProbeOptions
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def percent(ctx: click.Context, param: click.Parameter, value: str) -> float:
+    """Turn a share written with its unit, ``1%``, into 0.01; refuse a number whose unit nobody wrote."""
+    number, sign, rest = value.strip().partition("%")
+    try:
+        share = float(number) / 100
+    except ValueError:
+        share = float("nan")
+    if not sign or rest or not 0 < share < 1:
+        raise click.BadParameter(f"'{value}' is not a share above 0% and below 100%, such as 1%", ctx, param)
+    return share
+
+
+_OPTIONS = (
+    click.option("--sysfs-root", default="/sys", metavar="DIR", help="Where sysfs is mounted.", show_default=True),
+    click.option("--port", metavar="PORT", help="Serial port of a meter, or the file a probe reads."),
+    click.option("--voltage", type=float, metavar="V", help="Supply voltage, for meters that see current only."),
+    click.option("--select", metavar="NAME", help="Chip, channel or rail, where there are several."),
+    click.option("--core-power", type=float, metavar="W", help="Watts of a busy core, for the CPU-time model."),
+    click.option("--idle-power", type=float, metavar="W", help="Watts of the idle machine, for the same."),
+)
+
+
+def probe_options(command: Command) -> Command:
+    """Add the probes' options to a command; `collect` makes them one value."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def collect(given: dict[str, Any]) -> ProbeOptions:
+    """Take the probes' options out of a command's arguments."""
+    return ProbeOptions(
+        sysfs_root=given.pop("sysfs_root"),
+        port=given.pop("port"),
+        voltage_v=given.pop("voltage"),
+        select=given.pop("select"),
+        core_power_w=given.pop("core_power"),
+        idle_power_w=given.pop("idle_power"),
+        # The command line alone reads the environment; these say which GPUs a child of ours may use.
+        visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
+        device_order=os.environ.get("CUDA_DEVICE_ORDER"),
+    )
