@@ -6,15 +6,15 @@ three exits, one thread, AVX-512 VNNI, openvino 2026.4.1). Both chains were bit-
 carry float32, four times the bytes to hand over and to compact:
 
 =====================  ===========  ==============================
-\                      QDQ, cut     NNCF's graph, cut at its nodes
+figure                 QDQ, cut     NNCF's graph, cut at its nodes
 =====================  ===========  ==============================
 batch 1, whole         322 µs       325 µs
 batch 1, chain         384 µs       436 µs
 one boundary           31 µs        55 µs
 batch 32, whole        9.3 ms       9.3 ms
 batch 32, chain        11.1 ms      12.9 ms
-accuracy of the exits  .620 .768    .627 .765
-\                      .912         .917
+accuracy, early exits  .620, .768   .627, .765
+accuracy, last exit    .912         .917
 =====================  ===========  ==============================
 
 Of an int8 boundary, 9 µs is the call of one more request; the rest is the engine bringing the tensor from its inner
