@@ -14,8 +14,8 @@ import openvino
 import pytest
 from onnx import numpy_helper
 
+from ipj_edge.protocols import StageCut
 from ipj_edge.values import TensorSpec
-from ipj_edge_converters.stage_graph import StageCut
 
 Arrays = dict[str, np.ndarray]
 ROOT = Path(__file__).resolve().parents[3]
