@@ -14,6 +14,7 @@ _COMMANDS = {
     "convert": "convert a model into a proven bundle for each target",
     "verify": "prove a bundle on this machine: hashes, golden inputs, effective settings",
     "run": "run a bundle on an image or on arrays",
+    "exits": "tune when samples leave a multi-exit model early",
     "bench": "accuracy, latency and joules per inference of bundles",
     "compare": "fail when a result is worse than a baseline, beyond noise",
     "pareto": "the fewest joules per correct answer that meet given limits",
