@@ -58,8 +58,10 @@ def ours(bundle: Path) -> float:
 
 def benchmark_app(bundle: Path) -> float:
     """Return the median latency of openvino's benchmark_app in milliseconds."""
-    command = ["benchmark_app", "-m", bundle / "model.xml", "-d", "CPU", "-hint", "none", "-nstreams", "1",
-               "-api", "sync", "-t", "2", "-nthreads", "1", "-infer_precision", "f32", "-shape", "[1,3,48,48]"]  # fmt: skip
+    options = {"d": "CPU", "hint": "none", "nstreams": 1, "nthreads": 1, "api": "sync", "t": 2,
+               "infer_precision": "f32", "shape": "[1,3,48,48]"}  # fmt: skip
+    command = ["benchmark_app", "-m", bundle / "model.xml"]
+    command += [part for name, value in options.items() for part in (f"-{name}", value)]
     return float(_find(command, r"Median:\s+([0-9.]+) ms"))
 
 
