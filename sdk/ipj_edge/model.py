@@ -23,8 +23,8 @@ from ipj_edge.exits import ExitPolicy
 from ipj_edge.manifest import Bundle, Manifest
 from ipj_edge.preprocess import apply
 from ipj_edge.programs import Programs, open_programs
-from ipj_edge.protocols import Array
-from ipj_edge.values import EffectiveSettings, Settings
+from ipj_edge.protocols import Array, Session
+from ipj_edge.values import EffectiveSettings, Settings, TensorSpec
 
 Exits = ExitPolicy | Literal["auto", "off", "all"]
 
@@ -104,7 +104,8 @@ class Model:
         self.requested = requested
         self.policy = programs.policy
         self._programs = programs
-        sessions = programs.stages or (programs.whole,)
+        self._whole = programs.whole
+        sessions = self.sessions
         self.effective: tuple[EffectiveSettings, ...] = tuple(session.effective for session in sessions)
         self._busy = threading.Lock()
         ports = {port.name: port for session in sessions for port in session.stage.takes}
@@ -115,9 +116,29 @@ class Model:
         self._dynamic = manifest.batch.static is None
         self._at_once = manifest.batch.static or manifest.batch.max
         self._chain = Chain(programs, self._batched) if programs.stages else None
-        self._whole = programs.whole
         self._outputs = tuple((port.name, output_adapter(port)) for port in self._whole.stage.adds)
         self._first_exit = np.zeros(1, np.intp)
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """The outputs that `run` answers with: all of a plain model, the last exit of one with several."""
+        if len(self.manifest.stages) == 1:
+            return self.manifest.outputs
+        last = self.manifest.stages[-1].exit_output
+        return tuple(spec for spec in self.manifest.outputs if spec.name == last)
+
+    @property
+    def sessions(self) -> tuple[Session, ...]:
+        """The loaded programs: one session a stage, or the whole program's."""
+        return self._programs.stages or (self._whole,)
+
+    def adapted(self, inputs: Array | Mapping[str, Array]) -> dict[str, Array]:
+        """Return the engine tensors that `run` would give to the first stage.
+
+        Raises:
+            InputError: see `run`.
+        """
+        return self._accept(inputs)[0]
 
     @property
     def exit_counts(self) -> tuple[int, ...]:

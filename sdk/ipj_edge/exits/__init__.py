@@ -1,6 +1,7 @@
 """Early exit: when a sample may leave, thresholds chosen for joules, and the proof of what they cost.
 
-Pure functions over arrays; nothing here knows an engine. The only file is ``exits.json``.
+Pure functions over arrays; nothing here knows an engine. The only file is ``exits.json``. What a device needs is
+imported here; the search and the proof are in `ipj_edge.exits.tuning`.
 """
 
 from __future__ import annotations
@@ -8,8 +9,15 @@ from __future__ import annotations
 from ipj_edge.exits.drift import ExitShares
 from ipj_edge.exits.gate import Gate, answering_exits
 from ipj_edge.exits.policies import check_policy, make_policy
-from ipj_edge.exits.record import EXITS_NAME, check_record, engine_files, read_exits, tuned_under, write_exits
-from ipj_edge.exits.tuning import tune
+from ipj_edge.exits.record import (
+    EXITS_NAME,
+    check_record,
+    engine_files,
+    make_record,
+    read_exits,
+    tuned_under,
+    write_exits,
+)
 from ipj_edge.exits.values import (
     Certificate,
     ExitPolicy,
@@ -42,8 +50,8 @@ __all__ = [
     "check_record",
     "engine_files",
     "make_policy",
+    "make_record",
     "read_exits",
-    "tune",
     "tuned_under",
     "write_exits",
 ]

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ipj_edge.errors import PluginError
 from ipj_edge.exits.cached import Cached
 from ipj_edge.exits.costs import cost_of_leaving, expected_cost, never_cost, reached
 from ipj_edge.exits.gate import Gate, answering_exits
@@ -46,6 +47,7 @@ def candidate(rule: ExitRule, data: Cached, costs: StageCosts, request: TuneRequ
 
     Raises:
         ConfigError: the rule cannot judge these outputs.
+        PluginError: the rule does not keep its promises.
     """
     exits = len(data.outputs)
     never = make_policy(
@@ -55,8 +57,7 @@ def candidate(rule: ExitRule, data: Cached, costs: StageCosts, request: TuneRequ
         parameters=_temperatures(rule, data, request),
         recall=request.recall,
     )
-    gate = Gate(never, rule, request.meaning)
-    scores = np.stack([gate.scores(k, data.outputs[: k + 1]) for k in range(exits)], axis=1)
+    scores = _scores(Gate(never, rule, request.meaning), rule, data)
     answers = answering_exits(scores) if request.recall else np.broadcast_to(np.arange(exits), scores.shape)
     losses = np.take_along_axis(data.losses, answers, axis=1)
     right = None if data.right is None else np.take_along_axis(data.right, answers, axis=1)
@@ -92,6 +93,24 @@ def _problem(found: Candidate, data: Cached, leaving: Array) -> Problem:
 
 def _leavers(scores: Array, thresholds: Array) -> Array:
     return np.bincount(departures(np.greater_equal(scores[:, :-1], thresholds)), minlength=scores.shape[1])
+
+
+def _scores(gate: Gate, rule: ExitRule, data: Cached) -> Array:
+    """Score all samples at every exit; an outsider's rule is held to what it promised."""
+    columns = []
+    low, high = rule.bounds(len(data.outputs))
+    for k, output in enumerate(data.outputs):
+        found = np.asarray(gate.scores(k, data.outputs[: k + 1]), dtype=np.float64)
+        if found.shape != (len(output),):
+            raise PluginError(f"exit rule '{rule.name}' gave scores of shape {found.shape}, expected ({len(output)},)")
+        finite = found[np.isfinite(found)]
+        if finite.size and not (low <= finite.min() and finite.max() <= high):
+            raise PluginError(
+                f"exit rule '{rule.name}' gave scores in {finite.min():g}..{finite.max():g}, outside the range "
+                f"{low:g}..{high:g} that it states"
+            )
+        columns.append(np.nan_to_num(found, nan=-math.inf, posinf=np.finfo(float).max, neginf=-math.inf))
+    return np.stack(columns, axis=1)
 
 
 def _temperatures(rule: ExitRule, data: Cached, request: TuneRequest) -> dict[str, tuple[float, ...]]:

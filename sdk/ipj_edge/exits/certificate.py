@@ -75,19 +75,27 @@ def walk(scores: Array, losses: Array, path: Iterable[Array], epsilon: float, de
         epsilon: Largest risk allowed.
         delta: Level of the test.
     """
-    accepted = None
+    accepted, before = None, np.empty(0)
+    method = loss_method(losses)
     for thresholds in path:
-        tested = examine(scores, losses, thresholds, epsilon)
-        if not tested.p_value <= delta:
-            return Walk(accepted, tested)
-        accepted = tested
+        gone = departures(np.greater_equal(scores, thresholds))
+        if np.array_equal(gone, before):
+            continue  # the same policy to these samples: the stricter of the two stays
+        examined, before = _examined(thresholds, gone, losses, epsilon, method), gone
+        if not examined.p_value <= delta:
+            return Walk(accepted, examined)
+        accepted = examined
     return Walk(accepted, None)
 
 
 def examine(scores: Array, losses: Array, thresholds: Array, epsilon: float) -> Examined:
     """Test one policy that was chosen without these samples; see `walk`."""
-    seen = losses[np.arange(len(losses)), departures(np.greater_equal(scores, thresholds))]
-    method = loss_method(losses)
+    gone = departures(np.greater_equal(scores, thresholds))
+    return _examined(thresholds, gone, losses, epsilon, loss_method(losses))
+
+
+def _examined(thresholds: Array, gone: Array, losses: Array, epsilon: float, method: Method) -> Examined:
+    seen = losses[np.arange(len(losses)), gone]
     errors = int(seen.sum()) if method == "exact-binomial" else None
     return Examined(thresholds, float(seen.mean()), errors, p_value(seen, epsilon, method), method)
 

@@ -53,14 +53,21 @@ class ExitShares:
         total = self.total
         return tuple(count / total for count in self.counts) if total else None
 
-    def add(self, exit_index: int, samples: int = 1) -> str | None:
-        """Count samples that left at an exit.
+    def add(self, exit_index: int) -> str | None:
+        """Count one sample that left at an exit.
 
         Returns:
             A warning when the shares have left their band, once; else None.
         """
-        self.counts[exit_index] += samples
-        self._left -= samples
+        self.counts[exit_index] += 1
+        self._left -= 1
+        return None if self._left > 0 else self._compare()
+
+    def add_batch(self, leavers: Sequence[int]) -> str | None:
+        """Count a batch by the samples that left at each exit, the last included; see `add`."""
+        for exit_index, samples in enumerate(leavers):
+            self.counts[exit_index] += samples
+        self._left -= sum(leavers)
         return None if self._left > 0 else self._compare()
 
     def _compare(self) -> str | None:

@@ -16,7 +16,7 @@ _NEAR = 1e-9  # how far a row scorer may be from the vectorised form, see `RowEx
 
 
 class Gate:
-    """A policy made ready to decide, for one model. Holds no state between calls.
+    """A policy made ready to decide, for one model. Holds no state between calls, may serve several threads.
 
     Attributes:
         policy: The policy.
@@ -46,10 +46,14 @@ class Gate:
 
     def leaves(self, exit_index: int, outputs: Sequence[Array]) -> Array:
         """Return which samples leave at an exit, bool of shape (n,); see `scores`."""
+        if not self.active[exit_index]:
+            return np.zeros(len(outputs[-1]), dtype=bool)
         return np.greater_equal(self._scorers[exit_index](outputs), self._thresholds[exit_index])
 
     def row_leaves(self, exit_index: int, outputs: Sequence[Array]) -> bool:
         """Say whether the only sample leaves at an exit: `leaves` for n = 1, quicker and never different."""
+        if not self.active[exit_index]:
+            return False
         score = self._rows[exit_index](outputs)
         threshold = self._thresholds[exit_index]
         if score >= threshold + _NEAR:

@@ -25,25 +25,37 @@ class _Line(NamedTuple):
 
     def to(self, scores: Array) -> Array:
         """Return where scores lie on the line; at an end, as far out as floats can tell."""
-        above, below = np.maximum(scores - self.low, 0), np.maximum(self.high - scores, 0)
-        if math.isinf(self.low) and math.isinf(self.high):
-            return scores
-        if math.isinf(self.low):
-            return -np.log(np.maximum(below, _TINY))
-        if math.isinf(self.high):
-            return np.log(np.maximum(above, _TINY))
-        width = self.high - self.low
-        return np.log(np.maximum(above, _TINY * width)) - np.log(np.maximum(below, _TINY * width))
+        width = 1.0 if self.open_above or self.open_below else self.high - self.low
+        above = scores if self.open_below else np.log(np.maximum((scores - self.low) / width, _TINY))
+        if self.open_above:
+            return above
+        below = np.log(np.maximum((self.high - scores) / width, _TINY))
+        return -below if self.open_below else above - below
+
+    @property
+    def open_below(self) -> bool:
+        """True when there is no smallest score."""
+        return math.isinf(self.low)
+
+    @property
+    def open_above(self) -> bool:
+        """True when there is no largest score."""
+        return math.isinf(self.high)
 
     def back(self, places: Array) -> Array:
-        """Return the scores at places on the line."""
-        if math.isinf(self.low) and math.isinf(self.high):
-            return places
-        if math.isinf(self.low):
-            return self.high - np.exp(-places)
-        if math.isinf(self.high):
-            return self.low + np.exp(places)
-        return self.low + (self.high - self.low) / (1 + np.exp(-places))
+        """Return the scores at places on the line; the ends of the range are reached."""
+        if self.open_below:
+            return places if self.open_above else self._closed_above(places, self.high - np.exp(-places))
+        if self.open_above:
+            return self._closed_below(places, self.low + np.exp(places))
+        scores = self.low + (self.high - self.low) / (1 + np.exp(-places))
+        return self._closed_below(places, self._closed_above(places, scores))
+
+    def _closed_below(self, places: Array, scores: Array) -> Array:
+        return np.where(places <= self.to(np.array(self.low)), self.low, scores)
+
+    def _closed_above(self, places: Array, scores: Array) -> Array:
+        return np.where(places >= self.to(np.array(self.high)), self.high, scores)
 
 
 def anchored_path(scores: Array, anchor: Array, bounds: tuple[float, float], steps: int = STEPS) -> Array:
@@ -59,7 +71,7 @@ def anchored_path(scores: Array, anchor: Array, bounds: tuple[float, float], ste
         steps: Steps after the first.
     """
     line = _Line(*bounds)
-    unit = _spread(scores) if math.isinf(bounds[0]) and math.isinf(bounds[1]) else 1.0
+    unit = _spread(scores) if line.open_below and line.open_above else 1.0
     used = np.isfinite(anchor)
     start = line.to(anchor[used])
     top = line.to(np.where(np.isfinite(scores), scores, -math.inf).max(axis=0, initial=-math.inf)[used])
@@ -68,7 +80,7 @@ def anchored_path(scores: Array, anchor: Array, bounds: tuple[float, float], ste
     shifts = np.linspace(first, -_BELOW_ANCHOR, steps)
     thresholds = line.back(start + unit * shifts[:, None])
     # Above the anchor, a threshold that has come to the end of the range means never: scores may lie on the end.
-    thresholds[(shifts[:, None] > 0) & (thresholds >= bounds[1])] = math.inf
+    thresholds[(shifts[:, None] > 0) & (thresholds >= line.high)] = math.inf
     path = np.full((steps + 1, len(anchor)), math.inf)
     path[1:, used] = thresholds
     return path

@@ -38,8 +38,11 @@ class Problem:
             raise DataError("a score is NaN; a sample that must not leave scores −inf")
         self.scores, self.losses, self.leaving = scores[:, :-1], losses, leaving
         self.n, self.exits = int(losses.shape[0]), int(losses.shape[1])
-        self._orders = [_descending(column) for column in self.scores.T]
         self.thresholds = [cut_points(column) for column in self.scores.T]
+        pairs = zip(self.thresholds, self.scores.T, strict=True)
+        # Level i holds the scores between thresholds i and i + 1; −1 is below all: such a sample cannot leave.
+        self._levels = [np.searchsorted(points, column, side="right") - 1 for points, column in pairs]
+        self._orders = [np.argsort(-levels, kind="stable")[: np.count_nonzero(levels >= 0)] for levels in self._levels]
 
     def fires(self, thresholds: Array) -> Array:
         """Return where each early exit would let a sample go if asked, bool of shape (n, exits − 1)."""
@@ -53,35 +56,32 @@ class Problem:
         base_cost, base_loss = self.leaving[stays].sum(), self.losses[np.arange(self.n), stays].sum()
         order = self._orders[k]
         rows = order[~blocked[order]]
-        scores, goes = self.scores[rows, k], stays[rows]
+        levels, goes = self._levels[k][rows], stays[rows]
         cost = np.concatenate(([0.0], np.cumsum(self.leaving[k] - self.leaving[goes])))
         loss = np.concatenate(([0.0], np.cumsum(self.losses[rows, k] - self.losses[rows, goes])))
-        ends = np.concatenate(([0], np.flatnonzero(np.append(scores[1:] < scores[:-1], True)[: len(rows)]) + 1))
-        return Cuts(base_cost + cost[ends], base_loss + loss[ends], self._cut_below(k, scores[ends[1:] - 1]))
+        ends = np.flatnonzero(np.diff(levels, append=-1)) + 1
+        places = np.concatenate(([0], ends))
+        thresholds = np.concatenate(([math.inf], self.thresholds[k][levels[ends - 1]]))
+        return Cuts(base_cost + cost[places], base_loss + loss[places], thresholds)
 
     def evaluate(self, thresholds: Array) -> tuple[float, float]:
         """Return mean cost and mean loss."""
         gone = departures(self.fires(thresholds))
         return float(self.leaving[gone].mean()), float(self.losses[np.arange(self.n), gone].mean())
 
-    def _cut_below(self, k: int, scores: Array) -> Array:
-        """Return inf, then for each of some scores of exit k the threshold just below it."""
-        points = self.thresholds[k]
-        # A cut lies in (next lower score, score]: the last of the ascending points that is not above the score.
-        return np.concatenate(([math.inf], points[np.searchsorted(points, scores, side="right") - 1]))
-
 
 def cut_points(scores: Array) -> Array:
     """Return every threshold that tells scores apart, ascending: halfway between two distinct ones, and the lowest.
 
-    Halfway, a sample of the search does not change sides when its engine answers a last bit differently.
+    Scores that differ in their last digits only are one: the same logits in another order of classes sum up a little
+    differently. Halfway, a sample of the search does not change sides when its engine answers a last bit differently.
     """
-    levels = np.unique(scores[np.isfinite(scores)])
-    if not levels.size:
-        return levels
-    below, above = levels[:-1], levels[1:]
-    middle = below + (above - below) / 2
-    return np.concatenate((levels[:1], np.where(middle > below, middle, above)))
+    values = np.unique(scores[np.isfinite(scores)])
+    if not values.size:
+        return values
+    gaps = np.diff(values)
+    apart = gaps > 1e-12 * np.abs(values).max()
+    return np.concatenate((values[:1], (values[:-1] + gaps / 2)[apart]))
 
 
 def departures(fires: Array) -> Array:
@@ -90,9 +90,3 @@ def departures(fires: Array) -> Array:
         return np.zeros(len(fires), dtype=np.intp)
     gone: Array = np.where(fires.any(axis=1), fires.argmax(axis=1), fires.shape[1])
     return gone
-
-
-def _descending(scores: Array) -> Array:
-    """Return the samples that can leave at all, highest score first."""
-    order = np.argsort(-scores, kind="stable")
-    return order[: int(np.count_nonzero(scores > -math.inf))]

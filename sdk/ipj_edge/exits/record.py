@@ -13,7 +13,7 @@ import msgspec
 
 from ipj_edge.errors import BundleError, ConfigError, DestinationError
 from ipj_edge.exits.policies import check_policy
-from ipj_edge.exits.values import ExitsRecord
+from ipj_edge.exits.values import ExitsRecord, StageCosts, Tuned
 from ipj_edge.manifest import GOLDEN_NAME, Manifest
 from ipj_edge.protocols import ExitRule
 from ipj_edge.values import EffectiveSettings, Meaning
@@ -28,6 +28,36 @@ _AGAIN = "tune the exits again with `ipj-edge exits tune`"
 
 class _Header(msgspec.Struct):
     schema_version: int
+
+
+def make_record(
+    tuned: Tuned,
+    costs: StageCosts,
+    *,
+    batch: int,
+    created_with: Mapping[str, str],
+    times: StageCosts | None = None,
+) -> ExitsRecord:
+    """Return what ``exits.json`` is to hold of a tuning.
+
+    Args:
+        tuned: What tuning found.
+        costs: The costs it was given.
+        batch: The batch size it was asked for.
+        created_with: Version of ipj-edge and of every tool that took part.
+        times: Seconds of every stage, for answers before a deadline.
+    """
+    return ExitsRecord(
+        schema_version=EXITS_VERSION,
+        created_with=dict(created_with),
+        policy=tuned.policy,
+        certificate=tuned.certificate,
+        costs=costs,
+        times=times,
+        batch=batch,
+        expected=tuned.expected,
+        never=tuned.never,
+    )
 
 
 def write_exits(folder: Path, record: ExitsRecord) -> None:

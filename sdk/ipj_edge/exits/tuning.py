@@ -14,12 +14,21 @@ import numpy as np
 from ipj_edge.errors import ConfigError
 from ipj_edge.exits.cached import Cached, prepare
 from ipj_edge.exits.candidates import Candidate, candidate, trades
-from ipj_edge.exits.certificate import Examined, Walk, examine, samples_needed, walk
+from ipj_edge.exits.certificate import Examined, examine, samples_needed, walk
 from ipj_edge.exits.costs import check_costs, expected_cost, never_cost
 from ipj_edge.exits.path import anchored_path
 from ipj_edge.exits.policies import make_policy
 from ipj_edge.exits.problem import departures
-from ipj_edge.exits.values import Certificate, Expectation, FrontPoint, Provenance, StageCosts, Tuned, TuneRequest
+from ipj_edge.exits.values import (
+    Certificate,
+    Expectation,
+    FrontPoint,
+    Method,
+    Provenance,
+    StageCosts,
+    Tuned,
+    TuneRequest,
+)
 from ipj_edge.plugins import load_exit_rule
 from ipj_edge.protocols import Array
 from ipj_edge.stats import wilson_interval
@@ -65,41 +74,45 @@ class _Tuning:
     def result(self) -> Tuned:
         """Return what to ship: the last policy that passed, or never exiting with the reason."""
         anchor, request = self.chosen.anchor.thresholds, self.request
+        least = samples_needed(request.epsilon, request.delta) if request.certify else None
+        if least is not None and len(self.data.tested) < least:
+            return self._too_few(f"{self._goal()} takes at least {least} samples for the test", 0.0, "exact-binomial")
         if not np.isfinite(anchor).any():
             return self._nothing(
-                f"no thresholds cost less than never exiting early with {self.data.loss} at most "
-                f"{100 * request.epsilon:g} % on the {len(self.data.searched)} samples searched"
+                f"no thresholds save anything with {self.data.loss} at most {100 * request.epsilon:g} % on the "
+                f"{len(self.data.searched)} samples of the search"
             )
         if not request.certify:
             examined = examine(self.scores, self.losses, anchor, request.epsilon)
             return self._policy(examined, "no certificate was asked for")
+        return self._walked(anchor)
+
+    def _walked(self, anchor: Array) -> Tuned:
+        """Return the last policy on the path through the anchor that is proven."""
         bounds = self.chosen.rule.bounds(len(self.data.outputs))
         path = anchored_path(self.chosen.scores[self.data.searched, :-1], anchor, bounds)
-        walked = walk(self.scores, self.losses, path, request.epsilon, request.delta)
-        if walked.accepted is None or not np.isfinite(walked.accepted.thresholds).any():
-            return self._nothing_proven(walked)
-        if self._expected(walked.accepted.thresholds).cost >= self.never.cost:
+        walked = walk(self.scores, self.losses, path, self.request.epsilon, self.request.delta)
+        accepted, failed = walked.accepted, walked.failed
+        if failed is not None and (accepted is None or not np.isfinite(accepted.thresholds).any()):
+            seen = f"the first policy that exits already has {100 * failed.risk:.3g} % on {len(self.losses)} samples"
+            return self._too_few(f"{self._goal()} is not proven: {seen}", failed.risk, failed.method)
+        if accepted is None or self._expected(accepted.thresholds).cost >= self.never.cost:
             return self._nothing("what can be proven saves nothing: it costs as much as never exiting early")
-        return self._policy(walked.accepted)
+        return self._policy(accepted)
 
-    def _nothing_proven(self, walked: Walk) -> Tuned:
-        """Say how many samples are missing, or that no number would do."""
-        request, n_test = self.request, len(self.data.tested)
-        risk = 0.0 if walked.failed is None else walked.failed.risk
-        least = samples_needed(request.epsilon, request.delta)
-        goal = f"{self.data.loss} at most {100 * request.epsilon:g} % at {100 * (1 - request.delta):g} % confidence"
-        if least is not None and n_test < least:
-            risk = 0.0
-            reason = f"{goal} needs at least {least} samples for the test even without one error; there are {n_test}"
-        else:
-            reason = f"{goal} is not proven: the strictest policy already has {100 * risk:.3g} % on {n_test} samples"
-        method = "exact-binomial" if walked.failed is None else walked.failed.method
-        needed = samples_needed(request.epsilon, request.delta, risk, method)
+    def _goal(self) -> str:
+        request = self.request
+        return f"{self.data.loss} at most {100 * request.epsilon:g} % at {100 * (1 - request.delta):g} % confidence"
+
+    def _too_few(self, what: str, risk: float, method: Method) -> Tuned:
+        """Say how many samples are missing for a proof at a risk, or that no number would do."""
+        needed = samples_needed(self.request.epsilon, self.request.delta, risk, method)
         if needed is None:
-            return self._nothing(f"{reason}; at that risk no number of samples proves it")
-        total = math.ceil(needed / (1 - request.search_share))
-        missing = max(1, total - len(self.data.losses))
-        return self._nothing(f"{reason}; {missing} more samples are needed (in all {total})", missing)
+            return self._nothing(f"{what}; at such a risk no number of samples proves it")
+        n = len(self.data.losses)
+        total = math.ceil(needed / (1 - self.request.search_share))
+        missing = max(1, total - n)
+        return self._nothing(f"{what}; {missing} more are needed at that risk, {n + missing} in all", missing)
 
     def _nothing(self, reason: str, missing: int | None = None) -> Tuned:
         """Return the policy that never exits, with the reason."""

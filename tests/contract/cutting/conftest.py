@@ -9,13 +9,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
-import onnxruntime
-import openvino
 import pytest
 from onnx import numpy_helper
 
+from ipj_edge.plugins import without_telemetry
 from ipj_edge.protocols import StageCut
 from ipj_edge.values import TensorSpec
+
+with without_telemetry():
+    import onnxruntime
+    import openvino
 
 Arrays = dict[str, np.ndarray]
 ROOT = Path(__file__).resolve().parents[3]
