@@ -83,11 +83,11 @@ def inlined(data: bytes) -> bytes:
     """
     model = parse(data)
     outside = [buffer for buffer in model.buffers if buffer.offset > 1]
-    if not outside and not any(operator.largeCustomOptionsOffset > 1 for _, operator in _operators(model)):
+    if not outside and not any(operator.largeCustomOptionsOffset > 1 for _, operator in operators_of(model)):
         return data
     for buffer in outside:
         buffer.data = _bytes_at(data, buffer.offset, buffer.size)
-    for _, operator in _operators(model):
+    for _, operator in operators_of(model):
         if operator.largeCustomOptionsOffset > 1:
             offset, size = operator.largeCustomOptionsOffset, operator.largeCustomOptionsSize
             operator.customOptions = _bytes_at(data, offset, size)
@@ -136,13 +136,13 @@ def count_operators(model: Any) -> OperatorCount:
     names = operator_names(model)
     total = 0
     floats = []
-    for graph, operator in _operators(model):
+    for graph, operator in operators_of(model):
         name = names[operator.opcodeIndex]
         if name in _CONVERSIONS or name in _CALLS:
             continue
         total += 1
-        touched = [graph.tensors[index] for index in operator.outputs]
-        touched += [tensor for tensor in _present(graph, operator.inputs) if not _is_constant(model, tensor)]
+        touched = present(graph, operator.outputs)
+        touched += [tensor for tensor in present(graph, operator.inputs) if not is_constant(model, tensor)]
         if any(dtype_of(tensor) in _FLOATS for tensor in touched):
             floats.append(f"{name}:{text(graph.tensors[operator.outputs[0]].name)}")
     return OperatorCount(total=total, float_operators=tuple(floats))
@@ -172,18 +172,22 @@ def schema() -> Any:
     return schema_py_generated
 
 
-def _operators(model: Any) -> Iterator[tuple[Any, Any]]:
+def operators_of(model: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield every operator with its graph, all graphs of the file one after the other."""
     for graph in model.subgraphs:
         for operator in graph.operators or []:
             yield graph, operator
 
 
-def _present(graph: Any, indices: Any) -> list[Any]:
+def present(graph: Any, indices: Any) -> list[Any]:
     """Return the tensors behind the indices; −1 stands for an optional input that is absent."""
-    return [graph.tensors[index] for index in indices if index >= 0]
+    return [] if indices is None else [graph.tensors[index] for index in indices if index >= 0]
 
 
-def _is_constant(model: Any, tensor: Any) -> bool:
+def is_constant(model: Any, tensor: Any) -> bool:
+    """Say whether a tensor's values are in the file. Files made by hand may leave out the list of buffers."""
+    if tensor.buffer >= len(model.buffers or []):
+        return False
     buffer = model.buffers[tensor.buffer]
     return (buffer.data is not None and len(buffer.data) > 0) or buffer.size > 1
 
@@ -199,15 +203,27 @@ def _dtype_names() -> dict[int, str]:
 
 
 def _tensor(graph: Any, entry: Any) -> TfliteTensor:
-    tensor = graph.tensors[entry.tensorIndex]
-    shape = () if tensor.shape is None else tuple(int(size) for size in tensor.shape)
+    return described(graph.tensors[entry.tensorIndex], text(entry.name))
+
+
+def described(tensor: Any, argument: str) -> TfliteTensor:
+    """Return an input or output under the name callers give it.
+
+    Raises:
+        ConversionError: it has a scale per channel.
+    """
     return TfliteTensor(
-        argument=text(entry.name),
+        argument=argument,
         name=text(tensor.name),
-        shape=shape,
+        shape=shape_of(tensor),
         dtype=dtype_of(tensor),
         quantization=_quantization(tensor),
     )
+
+
+def shape_of(tensor: Any) -> tuple[int, ...]:
+    """Return the sizes of a tensor; a size the file leaves open is the one it was exported with, mostly 1."""
+    return () if tensor.shape is None else tuple(int(size) for size in tensor.shape)
 
 
 def _quantization(tensor: Any) -> Quantization | None:

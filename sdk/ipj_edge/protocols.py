@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 import msgspec
 from numpy.typing import NDArray
 
-from ipj_edge.manifest import Bundle, OperatorCount, StageSpec
+from ipj_edge.manifest import Bundle, OperatorCount, StageSpec, StateTensor
 from ipj_edge.values import (
     Availability,
     Boundary,
@@ -58,7 +58,8 @@ class Source(Protocol):
         precision: Precision it is stored in; int8 means it is already quantized.
         inputs: Inputs as callers give them.
         outputs: Outputs as callers get them, meanings not yet decided.
-        forms: What converters can get from it: ``onnx`` (see `OnnxForm`), ``torch`` (see `TorchForm`).
+        forms: What converters can get from it: ``onnx`` (see `OnnxForm`), ``torch`` (see `TorchForm`), ``tflite``
+            (see `TfliteForm`).
         versions: Tools that took part, by distribution name.
     """
 
@@ -103,6 +104,13 @@ class TorchForm(Protocol):
 
     def torch_module(self) -> Any:
         """Return an ``nn.Module`` that takes the inputs in order and returns a tuple of outputs."""
+
+
+class TfliteForm(Protocol):
+    """A source that can be had as a .tflite file whose first graph takes its inputs and makes its outputs."""
+
+    def tflite_path(self) -> Path:
+        """Return the path of the file; inputs and outputs have the source's names in its signature or tensors."""
 
 
 class SourceOpener(Protocol):
@@ -155,6 +163,9 @@ class StageFiles(msgspec.Struct, frozen=True, kw_only=True):
         opset: ONNX opset of the file; None where it does not apply.
         unreproducible: Files that may differ when the same conversion is done again.
         notes: What a reader of the manifest has to know.
+        state: Tensors the file keeps from one inference to the next.
+        proxy_file: File that a target's proxy runs in place of ``file``; None when it runs the same one.
+        weights: Number of weights by dtype, read back from the file.
     """
 
     file: str
@@ -167,6 +178,9 @@ class StageFiles(msgspec.Struct, frozen=True, kw_only=True):
     opset: int | None = None
     unreproducible: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    state: tuple[StateTensor, ...] = ()
+    proxy_file: str | None = None
+    weights: dict[str, int] = {}
 
 
 class Converter(Protocol):
@@ -215,6 +229,14 @@ class Session(Protocol):
 
     def close(self) -> None:
         """Release the engine's memory. Calling twice is allowed."""
+
+
+@runtime_checkable
+class Resettable(Protocol):
+    """A session that can set back what it keeps from one inference to the next."""
+
+    def reset(self) -> None:
+        """Set every state tensor back to what it is after loading."""
 
 
 class Target(Protocol):

@@ -149,6 +149,7 @@ def _draft(
         preprocessing=request.preprocessing,
         golden_samples=_golden(prepared).count,
         notes=files.notes,
+        state=files.state,
     )
 
 
@@ -165,6 +166,8 @@ def _stage(prepared: Prepared, precision: Precision, files: StageFiles, folder: 
         parameters=prepared.counted.parameters,
         file_bytes=sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()),
         operators=files.operators,
+        proxy_file=files.proxy_file,
+        weights=files.weights,
     )
 
 

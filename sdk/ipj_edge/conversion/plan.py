@@ -27,7 +27,7 @@ def choose_opener(location: str) -> SourceOpener:
     hint = "" if ":" in location or Path(location).exists() else " (no such file)"
     raise SourceError(
         f"cannot tell what '{location}' is{hint}: expected file.py:callable, package.module:callable, "
-        "a .pt2 (torch.export) or an .onnx file"
+        "a .pt2 (torch.export), an .onnx or a .tflite file"
     )
 
 
