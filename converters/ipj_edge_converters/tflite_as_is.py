@@ -74,10 +74,7 @@ def described(model: Any, source: Any) -> StageFiles:
         static_batch=batch,
         operators=tflite_file.count_operators(model),
         versions={"ai-edge-litert": version("ai-edge-litert")},
-        notes=(
-            *source.notes,
-            f"TFLite files have one batch size, here {batch}; larger batches run one after another",
-        ),
+        notes=(f"TFLite files have one batch size, here {batch}; larger batches run one after another",),
         state=read_state(model),
         weights=numbers.weights,
     )

@@ -61,6 +61,7 @@ class Source(Protocol):
         forms: What converters can get from it: ``onnx`` (see `OnnxForm`), ``torch`` (see `TorchForm`), ``tflite``
             (see `TfliteForm`).
         versions: Tools that took part, by distribution name.
+        notes: What a reader of the manifest has to know, e.g. why the batch is static.
     """
 
     kind: str
@@ -72,6 +73,7 @@ class Source(Protocol):
     outputs: tuple[TensorSpec, ...]
     forms: tuple[str, ...]
     versions: dict[str, str]
+    notes: tuple[str, ...]
 
     def run(self, feeds: Feeds) -> dict[str, Array]:
         """Run the model as it is and return its outputs by name: the reference for parity.

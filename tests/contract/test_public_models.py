@@ -22,6 +22,7 @@ pytestmark = [
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 EVERYWHERE = ("openvino-cpu", "onnxruntime-cpu", "tflite-cpu")
+RESNET = Path(__file__).parents[1] / "unit" / "sources" / "resnet20.py"
 FROM_ONNX = ("openvino-cpu", "onnxruntime-cpu")
 
 
@@ -71,7 +72,7 @@ def test_resnet20_keeps_its_accuracy_on_every_target_its_source_reaches(
     weights = file.suffix == ".th"
     outcomes = convert(
         ConvertRequest(
-            source=f"{Path(__file__).parent / 'resnet_cifar.py'}:build" if weights else str(file),
+            source=f"{RESNET}:ResNet20" if weights else str(file),
             weights=file if weights else None,
             inputs=(TensorSpec(name="image", shape=(1, 3, 32, 32), dtype="float32"),) if weights else (),
             targets=targets,

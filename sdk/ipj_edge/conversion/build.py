@@ -88,7 +88,7 @@ def build(
         requires=msgspec.structs.replace(draft.requires, engine_version=trial.effective[0].engine_version),
     )
     write_manifest(folder, manifest)
-    return Proven(manifest=manifest, accuracy=accuracy, warnings=files.notes)
+    return Proven(manifest=manifest, accuracy=accuracy, warnings=manifest.notes)
 
 
 def _convert(prepared: Prepared, converter: Converter, target: str, precision: Precision, folder: Path) -> StageFiles:
@@ -148,7 +148,7 @@ def _draft(
         labels=request.labels,
         preprocessing=request.preprocessing,
         golden_samples=_golden(prepared).count,
-        notes=files.notes,
+        notes=(*source.notes, *files.notes),
         state=files.state,
     )
 

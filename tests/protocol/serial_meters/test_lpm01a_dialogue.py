@@ -115,7 +115,7 @@ def test_a_torn_line_now_and_then_is_bridged(energy_of_window: Window) -> None:
     ("faults", "select", "error", "message"),
     [
         (Lpm01aFaults(samples_per_stamp=990), "energy", SampleLossError, "lost 10 of"),
-        (Lpm01aFaults(drop_byte_every_s=0.15), "current", SampleLossError, "lost 1000 of"),
+        (Lpm01aFaults(drop_byte_every_s=0.2), "current", SampleLossError, "lost 1000 of"),
         (Lpm01aFaults(stamp_clock=1.33), "energy", ProbeReadError, "time stamps advance by 1330 ms"),
         (Lpm01aFaults(overcurrent_at_s=0.3), "energy", ProbeReadError, "overcurrent"),
         (Lpm01aFaults(overcurrent_at_s=0.3), "current", ProbeReadError, "overcurrent"),

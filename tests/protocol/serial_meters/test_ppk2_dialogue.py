@@ -89,10 +89,10 @@ def test_a_stream_becomes_watts_at_the_mid_points_of_milliseconds() -> None:
 
 
 def test_current_without_a_voltage_is_refused() -> None:
-    with pytest.raises(ProbeUnavailableError, match="--voltage-v"):
+    with pytest.raises(ProbeUnavailableError, match="--voltage"):
         Ppk2Probe().open(ProbeOptions(port="/dev/null"))
     found = Ppk2Probe().availability(ProbeOptions(port="/dev/null"))
-    assert (found.available, "--voltage-v" in found.fix) == (False, True)
+    assert (found.available, "--voltage" in found.fix) == (False, True)
 
 
 @pytest.mark.parametrize(("voltage_v", "select"), [(0.5, "source"), (5.5, "ampere"), (3.0, "battery")])

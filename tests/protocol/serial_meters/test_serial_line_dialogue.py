@@ -69,7 +69,7 @@ def test_a_meter_that_is_reset_in_the_window_is_an_error() -> None:
 def test_current_alone_needs_a_voltage() -> None:
     with (
         PtyHost(LineMeterEmulator(constant(0.1))) as host,
-        pytest.raises(ConfigError, match="--voltage-v"),
+        pytest.raises(ConfigError, match="--voltage"),
     ):
         open_on(host, select="t_ms,shunt_mV,current_mA")
 

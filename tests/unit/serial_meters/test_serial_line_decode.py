@@ -39,7 +39,7 @@ def test_current_alone_takes_the_voltage_that_was_given() -> None:
 
 
 def test_current_alone_without_a_voltage_is_an_error() -> None:
-    with pytest.raises(ConfigError, match="--voltage-v"):
+    with pytest.raises(ConfigError, match="--voltage"):
         watts("t_ms,current_mA", "1,100")
 
 
