@@ -69,10 +69,17 @@ def load(
     return open_model(open_bundle(path), settings)
 
 
-def open_model(bundle: Bundle, settings: Settings) -> Model:
-    """Load an already checked bundle; see `load`."""
-    target = load_target(bundle.manifest.target)
-    if bundle.manifest.precision not in target.precisions:
+def open_model(bundle: Bundle, settings: Settings, *, on: str | None = None) -> Model:
+    """Load an already checked bundle; see `load`.
+
+    Args:
+        bundle: The bundle.
+        settings: How to run it.
+        on: Target that stands in for the bundle's own (see `HasProxy`); None runs it where it belongs.
+    """
+    stands_in = on is not None and on != bundle.manifest.target
+    target = load_target(on if on is not None else bundle.manifest.target)
+    if bundle.manifest.precision not in target.precisions and not stands_in:
         raise TargetUnavailableError(
             f"'{target.name}' does not run {bundle.manifest.precision}; it runs {', '.join(target.precisions)}"
         )
@@ -98,7 +105,7 @@ class Model:
         self._inputs = tuple(_InputAdapter(spec, ports[spec.name]) for spec in manifest.inputs)
         self._only = self._inputs[0] if len(self._inputs) == 1 else None
         adds = {port.name: port for session in sessions for port in session.stage.adds}
-        self._outputs = tuple((spec.name, _output_adapter(adds[spec.name])) for spec in manifest.outputs)
+        self._outputs = tuple((spec.name, _output_adapter(spec, adds[spec.name])) for spec in manifest.outputs)
         self._batched_outputs = {spec.name for spec in manifest.outputs if spec.batch_axis is not None}
         self._dynamic = manifest.batch.static is None
         self._at_once = manifest.batch.static or manifest.batch.max
@@ -215,7 +222,7 @@ class _InputAdapter:
         self._dtype = np.dtype(spec.dtype)
         self._ndim = len(spec.shape)
         self._tail = spec.shape[1:] if self.batched else spec.shape
-        self._quantize = _quantizer(port)
+        self._quantize = _quantizer(port) or _caster(port, spec)
 
     def rows(self, array: Array) -> int:
         """Return the number of samples in an accepted array."""
@@ -275,8 +282,17 @@ def _quantizer(port: Port) -> Callable[[Array], Array] | None:
     return quantize
 
 
-def _output_adapter(port: Port) -> Callable[[Array, bool], Array]:
+def _caster(port: Port, spec: TensorSpec) -> Callable[[Array], Array] | None:
+    """Return a function to the engine's dtype where that is another one, e.g. float16 for float32."""
+    wanted, given = np.dtype(port.dtype), np.dtype(spec.dtype)
+    return (lambda array: array.astype(wanted)) if wanted != given and wanted.kind == given.kind else None
+
+
+def _output_adapter(spec: TensorSpec, port: Port) -> Callable[[Array, bool], Array]:
     """Return a function from the engine's tensor to the caller's real values."""
+    wanted, given = np.dtype(spec.dtype), np.dtype(port.dtype)
+    if port.quantization is None and wanted != given and wanted.kind == given.kind:
+        return lambda array, _copy: array.astype(wanted)
     if port.quantization is None:
         return lambda array, copy: array.copy() if copy else array
     scale, zero = np.float32(port.quantization.scale), np.float32(port.quantization.zero_point)

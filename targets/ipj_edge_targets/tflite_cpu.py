@@ -41,7 +41,7 @@ class TfliteCpu:
 
     name = _NAME
     engine = "ai-edge-litert"
-    precisions: tuple[Precision, ...] = ("fp32", "int8")
+    precisions: tuple[Precision, ...] = ("fp32", "fp16", "int8")
     boundaries: tuple[Boundary, ...] = ("package", "board", "wall")
     runs_on_host = True
 
@@ -218,18 +218,20 @@ def _operators(interpreter: Any) -> list[dict[str, Any]] | None:
 
 
 def _manifest_precision(stage: StageSpec) -> str:
-    return {"fp32": "f32", "fp16": "f16"}.get(stage.precision, stage.precision)
+    # Weights stored in float16 are widened when the file is loaded.
+    return {"fp32": "f32", "fp16": "f32"}.get(stage.precision, stage.precision)
 
 
 def _precision(interpreter: Any, operators: list[dict[str, Any]]) -> str:
-    """Return what the operators of the main graph produce: ``f32``, ``int8``, or ``int8+f32`` for a mixture."""
+    """Return what the operators of the main graph compute in: ``f32``, ``int8``, or ``int8+f32`` for a mixture.
+
+    That is what they produce; one that makes floats of an int8 weight (dynamic int8) computes in both.
+    """
     dtypes = {detail["index"]: np.dtype(detail["dtype"]).name for detail in interpreter.get_tensor_details()}
-    produced = {
-        dtypes.get(int(tensor))
-        for operator in operators
-        if operator["op_name"] not in _CONVERSIONS
-        for tensor in operator["outputs"]
-    }
+    computing = [operator for operator in operators if operator["op_name"] not in _CONVERSIONS]
+    produced = {dtypes.get(int(tensor)) for operator in computing for tensor in operator["outputs"]}
+    taken = {dtypes.get(int(tensor)) for operator in computing for tensor in operator["inputs"]}
+    produced |= taken & {"int8"}
     kinds = [_SHORT.get(name, name) for name in ("int8", "int16", "float16", "float32") if name in produced]
     return "+".join(kinds) or "none"
 
