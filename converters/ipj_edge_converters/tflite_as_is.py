@@ -25,7 +25,7 @@ class TfliteAsIs:
     name = "tflite-as-is"
     form = "tflite"
     targets: tuple[str, ...] = ("tflite-cpu",)
-    precisions: tuple[Precision, ...] = ("fp32", "int8")
+    precisions: tuple[Precision, ...] = ("fp32", "fp16", "int8")
 
     def convert(self, task: ConversionTask) -> StageFiles:
         """Write ``model.tflite`` into ``task.into``.
@@ -77,6 +77,7 @@ def described(model: Any, source: Any) -> StageFiles:
         notes=(f"TFLite files have one batch size, here {batch}; larger batches run one after another",),
         state=read_state(model),
         weights=numbers.weights,
+        scheme="dynamic" if numbers.dynamic else None,
     )
 
 

@@ -15,6 +15,7 @@ from ipj_edge.plugins import needs
 from ipj_edge.protocols import Array
 from ipj_edge.values import TensorSpec
 from ipj_edge_converters import tflite_file
+from ipj_edge_converters.tflite_recipes import apply_recipe, leave_out
 
 _log = logging.getLogger(__name__)
 
@@ -58,23 +59,21 @@ def output_argument(index: int) -> str:
     return f"output_{index}"
 
 
-def quantized(data: bytes, samples: CalibrationSamples) -> bytes:
+def quantized(data: bytes, samples: CalibrationSamples, kept: Sequence[str] = ()) -> bytes:
     """Return the file with int8 weights and activations, and int8 inputs and outputs in place of float ones.
 
     Args:
         data: A float file with one signature.
         samples: Feeds to take the ranges from.
+        kept: Scopes of operators to leave in floating point, see `kept_operators`.
 
     Raises:
         ConversionError: the quantizer failed on this model.
     """
     recipe = _recipe()
+    leave_out(recipe, kept)
     statistics = _true_min_max(data, samples, recipe)
-    try:
-        made = _quantize(data, recipe, statistics)
-    except (ValueError, RuntimeError, KeyError, NotImplementedError) as error:
-        raise ConversionError(f"ai-edge-quantizer failed on this model: {_first_line(error)}") from error
-    model = tflite_file.parse(tflite_file.inlined(made))
+    model = tflite_file.parse(apply_recipe(data, recipe, statistics))
     _restore_outputs(tflite_file.parse(data), model)
     return tflite_file.pack(model)
 
@@ -118,14 +117,6 @@ def _true_min_max(data: bytes, samples: CalibrationSamples, recipe: Any) -> Any:
         raise ConversionError(f"calibration failed: {_first_line(error)}") from error
     _log.debug("calibration: %s", progress.getvalue())
     return calibration.get_model_qsvs()
-
-
-def _quantize(data: bytes, recipe: Any, statistics: Any) -> bytes:
-    from ai_edge_quantizer import quantizer
-
-    engine = quantizer.Quantizer(bytearray(data), recipe.get_quantization_recipe())
-    result = engine.quantize(statistics, enable_progress_bar=False, enable_progress_report=False)
-    return bytes(result.quantized_model)
 
 
 def _signature_key(data: bytes) -> str:

@@ -22,6 +22,13 @@ IDENTIFIER = b"TFL3"
 _BUFFER_ALIGNMENT = 16
 _FLOATS = frozenset({"float16", "float32", "float64", "bfloat16"})
 _CONVERSIONS = frozenset({"QUANTIZE", "DEQUANTIZE", "CAST"})
+# Products, which have kernels that take float data and int8 weights.
+_PRODUCTS = frozenset(
+    {
+        *("BATCH_MATMUL", "BIDIRECTIONAL_SEQUENCE_LSTM", "BIDIRECTIONAL_SEQUENCE_RNN", "CONV_2D", "DEPTHWISE_CONV_2D"),
+        *("FULLY_CONNECTED", "LSTM", "RNN", "SVDF", "UNIDIRECTIONAL_SEQUENCE_LSTM", "UNIDIRECTIONAL_SEQUENCE_RNN"),
+    }
+)
 # These run other subgraphs, whose operators are counted there.
 _CALLS = frozenset({"IF", "WHILE", "CALL", "CALL_ONCE", "STABLEHLO_COMPOSITE"})
 
@@ -131,7 +138,8 @@ def count_operators(model: Any) -> OperatorCount:
     """Count the operators of all subgraphs that compute, and name those that compute in floating point.
 
     An operator computes in floating point when it produces, or takes as a variable, a floating-point tensor: an
-    ARG_MAX over floats does, a convolution with int8 data and int32 bias does not.
+    ARG_MAX over floats does, a convolution with int8 data and int32 bias does not. Nor does one with float tensors
+    and a constant int8 weight: its kernel quantizes the input anew in each inference.
     """
     names = operator_names(model)
     total = 0
@@ -143,9 +151,15 @@ def count_operators(model: Any) -> OperatorCount:
         total += 1
         touched = present(graph, operator.outputs)
         touched += [tensor for tensor in present(graph, operator.inputs) if not is_constant(model, tensor)]
-        if any(dtype_of(tensor) in _FLOATS for tensor in touched):
+        if any(dtype_of(tensor) in _FLOATS for tensor in touched) and not _is_hybrid(model, graph, operator, name):
             floats.append(f"{name}:{text(graph.tensors[operator.outputs[0]].name)}")
     return OperatorCount(total=total, float_operators=tuple(floats))
+
+
+def _is_hybrid(model: Any, graph: Any, operator: Any, name: str) -> bool:
+    """Say whether an operator multiplies float data with an int8 weight, which its kernel does in integers."""
+    weights = (tensor for tensor in present(graph, operator.inputs) if is_constant(model, tensor))
+    return name in _PRODUCTS and any(dtype_of(tensor) == "int8" for tensor in weights)
 
 
 def operator_names(model: Any) -> list[str]:

@@ -12,6 +12,7 @@ from ipj_edge_converters import tflite_file
 from ipj_edge_converters.tflite_macs import is_weight
 
 _INTEGER_WEIGHTS = frozenset({"int8", "uint8", "int4", "int16"})
+_CONVERSIONS = frozenset({"QUANTIZE", "DEQUANTIZE", "CAST", "DENSIFY"})
 _FLOATS = frozenset({"float16", "float32", "float64", "bfloat16"})
 
 
@@ -19,7 +20,8 @@ class Numbers(msgspec.Struct, frozen=True, kw_only=True):
     """What a file computes with.
 
     Attributes:
-        precision: ``int8`` when its weights are integers, ``fp32`` otherwise.
+        precision: ``int8`` when it computes with integer weights, ``fp16`` when its weights are stored in half
+            precision (and widened by the engine), ``fp32`` otherwise.
         dynamic: Integer weights, float activations: their ranges are found in each inference.
         weights: Number of weights by dtype.
         note: What a reader has to know; empty when there is nothing unusual.
@@ -36,13 +38,32 @@ def read_numbers(model: Any) -> Numbers:
     weights = count_weights(model)
     integers = sum(weights.get(dtype, 0) for dtype in _INTEGER_WEIGHTS)
     floats = sum(weights.get(dtype, 0) for dtype in _FLOATS)
-    operators = tflite_file.count_operators(model)
-    computed = operators.total - len(operators.float_operators)
-    if not integers or (floats and not computed and integers <= floats):
-        return Numbers(precision="fp32", dynamic=False, weights=weights, note=_float_note(weights))
-    if not computed:
+    over_integers, hybrid = _operators_by_numbers(model)
+    if over_integers and integers:
+        left = tflite_file.count_operators(model).float_operators
+        return Numbers(precision="int8", dynamic=False, weights=weights, note=_mixed_note(left))
+    if hybrid and integers > floats:
         return Numbers(precision="int8", dynamic=True, weights=weights, note=_dynamic_note(weights))
-    return Numbers(precision="int8", dynamic=False, weights=weights, note=_mixed_note(operators.float_operators))
+    half = weights.get("float16", 0) > weights.get("float32", 0)
+    return Numbers(precision="fp16" if half else "fp32", dynamic=False, weights=weights, note=_float_note(weights))
+
+
+def _operators_by_numbers(model: Any) -> tuple[int, int]:
+    """Count operators over integers with a scale, and operators over floats with integer weights."""
+    names = tflite_file.operator_names(model)
+    over_integers = hybrid = 0
+    for graph, operator in tflite_file.operators_of(model):
+        if names[operator.opcodeIndex] in _CONVERSIONS:
+            continue
+        reads = tflite_file.present(graph, operator.inputs)
+        made = tflite_file.present(graph, operator.outputs)
+        data = [*made, *(tensor for tensor in reads if not tflite_file.is_constant(model, tensor))]
+        weights = [tensor for tensor in reads if tflite_file.is_constant(model, tensor)]
+        if any(tflite_file.dtype_of(tensor) in _FLOATS for tensor in data):
+            hybrid += any(tflite_file.dtype_of(tensor) in _INTEGER_WEIGHTS for tensor in weights)
+        else:
+            over_integers += any(tflite_file.dtype_of(tensor) in _INTEGER_WEIGHTS for tensor in data)
+    return over_integers, hybrid
 
 
 def count_weights(model: Any) -> dict[str, int]:
@@ -70,9 +91,9 @@ def weights_text(weights: dict[str, int]) -> str:
 
 
 def _float_note(weights: dict[str, int]) -> str:
-    if weights.get("float16", 0) + weights.get("bfloat16", 0) == 0:
+    if set(weights) <= {"float32", "int32"}:
         return ""
-    return f"the weights are stored in half precision ({weights_text(weights)}); the engine computes in float32"
+    return f"the weights are stored as {weights_text(weights)}; the engine widens them and computes in float32"
 
 
 def _dynamic_note(weights: dict[str, int]) -> str:

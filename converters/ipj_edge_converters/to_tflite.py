@@ -1,4 +1,4 @@
-"""torch → TFLite by litert-torch, static int8 by ai-edge-quantizer; what was made is read back from the file."""
+"""torch → TFLite by litert-torch, int8 and float16 by ai-edge-quantizer; what was made is read back from the file."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ import numpy as np
 from ipj_edge.errors import ConversionError, DataError, UnsupportedError
 from ipj_edge.plugins import needs
 from ipj_edge.protocols import Array, ConversionTask, Converter, StageFiles
-from ipj_edge.values import Port, Precision, TensorSpec
+from ipj_edge.values import Port, Precision, Scheme, TensorSpec
 from ipj_edge_converters import tflite_file
 from ipj_edge_converters.litert_quiet import quiet_litert
 from ipj_edge_converters.tflite_calibration import CalibrationSamples, argument, output_argument, quantized
 from ipj_edge_converters.tflite_file import TfliteFacts, TfliteTensor
+from ipj_edge_converters.tflite_recipes import dynamically_quantized, kept_operators, with_half_weights
 
 _FILE = "model.tflite"
 _TOOLS = ("torch", "litert-torch", "ai-edge-litert")
@@ -33,7 +34,8 @@ class ToTflite:
     name = "to-tflite"
     form = "torch"
     targets: tuple[str, ...] = ("tflite-cpu",)
-    precisions: tuple[Precision, ...] = ("fp32", "int8")
+    precisions: tuple[Precision, ...] = ("fp32", "fp16", "int8")
+    schemes: tuple[Scheme, ...] = ("static", "dynamic")
 
     def convert(self, task: ConversionTask) -> StageFiles:
         """Convert, write ``model.tflite`` into ``task.into`` and read back what was written.
@@ -41,16 +43,15 @@ class ToTflite:
         Raises:
             UnsupportedError: TFLite or its converter lacks an operator (named), or a size is not fixed.
             ConversionError: the conversion failed, or the file is not what was asked for.
-            DataError: int8 without calibration data.
+            ConfigError: a pattern of operators to keep in float matches none.
+            DataError: static int8 without calibration data.
             MissingDependencyError: the extra ``convert`` is not installed.
         """
         source = task.source
         batch = _batch_size(source.inputs)
         data = _float_file(source, batch)
         _check_kernels(data)
-        if task.precision == "int8":
-            data = _int8_file(data, task, batch)
-        (task.into / _FILE).write_bytes(data)
+        (task.into / _FILE).write_bytes(in_precision(data, task, batch))
         return _described(task, tflite_file.read_facts((task.into / _FILE).read_bytes()), batch)
 
 
@@ -132,22 +133,39 @@ def _check_kernels(data: bytes) -> None:
         ) from error
 
 
-def _int8_file(data: bytes, task: ConversionTask, batch: int) -> bytes:
+def in_precision(data: bytes, task: ConversionTask, batch: int) -> bytes:
+    """Return a float file in the precision, and by the scheme, that a task asks for.
+
+    Raises:
+        ConfigError: a pattern of operators to keep in float matches none.
+        DataError: static int8 without calibration data.
+        ConversionError: the quantizer failed.
+    """
+    if task.precision == "fp32":
+        return data
+    kept = kept_operators(data, task.keep_float)
+    if task.precision == "fp16":
+        with quiet_litert():
+            return with_half_weights(data, kept)
+    if task.scheme == "dynamic":
+        with quiet_litert():
+            return dynamically_quantized(data, kept)
     if task.calibration is None:
         raise DataError("static int8 needs calibration data: give typical samples with --calibration")
     samples = CalibrationSamples(task.calibration, task.source.inputs, batch)
     with quiet_litert():
-        return quantized(data, samples)
+        return quantized(data, samples, kept)
 
 
 def _described(task: ConversionTask, facts: TfliteFacts, batch: int) -> StageFiles:
     takes = _ports(task.source.inputs, facts.inputs, side="input", argument_of=argument)
     adds = _ports(task.source.outputs, facts.outputs, side="output", argument_of=output_argument)
     if task.precision == "int8":
-        _check_int8(facts, takes, adds)
+        _check_int8(facts, () if task.keep_float or task.scheme == "dynamic" else (*takes, *adds))
+    if task.precision == "int8" and task.scheme == "static":
         for port in takes:
             check_coverage(port, np.asarray((task.calibration or {})[port.name]))
-    tools = (*_TOOLS, "ai-edge-quantizer") if task.precision == "int8" else _TOOLS
+    tools = (*_TOOLS, "ai-edge-quantizer") if task.precision != "fp32" else _TOOLS
     return StageFiles(
         file=_FILE,
         takes=takes,
@@ -155,8 +173,17 @@ def _described(task: ConversionTask, facts: TfliteFacts, batch: int) -> StageFil
         static_batch=batch,
         operators=facts.operators,
         versions={tool: version(tool) for tool in tools},
-        notes=(f"TFLite files have one batch size, here {batch}; larger batches run one after another",),
+        notes=notes_on(task, batch),
+        scheme=task.scheme if task.precision == "int8" else None,
     )
+
+
+def notes_on(task: ConversionTask, batch: int) -> tuple[str, ...]:
+    """Return what a reader of the manifest has to know of any TFLite file we make."""
+    notes = [f"TFLite files have one batch size, here {batch}; larger batches run one after another"]
+    if task.precision == "fp16":
+        notes.append("weights are stored in float16, half the bytes; the engine computes in float32, not faster")
+    return tuple(notes)
 
 
 def _ports(
@@ -204,14 +231,17 @@ def _check_shape(spec: TensorSpec, tensor: TfliteTensor, side: str) -> None:
         )
 
 
-def _check_int8(facts: TfliteFacts, takes: tuple[Port, ...], adds: tuple[Port, ...]) -> None:
-    """Refuse a file that is int8 by name only, or whose ranges do not cover the calibration data."""
-    left_float = [port.name for port in (*takes, *adds) if port.dtype.startswith("float")]
+def _check_int8(facts: TfliteFacts, integer_ports: tuple[Port, ...]) -> None:
+    """Refuse a file that is int8 by name only, or that has floats where integers were to be."""
+    left_float = [port.name for port in integer_ports if port.dtype.startswith("float")]
     if left_float:
         raise ConversionError(f"int8 was asked for, but the file keeps {left_float} in floating point")
     operators = facts.operators
     if operators.total and len(operators.float_operators) == operators.total:
-        raise ConversionError("int8 was asked for, but every operator of the file computes in floating point")
+        raise ConversionError(
+            "int8 was asked for, but every operator of the file computes in floating point: nothing in this model "
+            "can be quantized so"
+        )
 
 
 def check_coverage(port: Port, samples: Array) -> None:

@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from ipj_edge.values import Port, Precision, Preprocessing, TensorSpec
+from ipj_edge.values import Port, Precision, Preprocessing, Scheme, TensorSpec
 
 SCHEMA_VERSION = 1
 MANIFEST_NAME = "manifest.json"
@@ -172,6 +172,18 @@ class ParityRecord(msgspec.Struct, frozen=True, kw_only=True):
     outputs: tuple[OutputParity, ...]
 
 
+class ProviderSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """An execution provider a bundle runs on, with the options it is opened with.
+
+    Attributes:
+        name: The engine's name of it, e.g. ``CUDAExecutionProvider``.
+        options: Options as the engine takes them.
+    """
+
+    name: str
+    options: dict[str, str] = {}
+
+
 class Requirements(msgspec.Struct, frozen=True, kw_only=True):
     """What the device must have.
 
@@ -180,12 +192,14 @@ class Requirements(msgspec.Struct, frozen=True, kw_only=True):
         engine_version: Version the bundle was proven with.
         isa: Instruction set the quantization assumes, e.g. ``vnni``; empty for none.
         opset: ONNX opset; None where it does not apply.
+        providers: Execution providers in order of preference; empty where the engine has one only.
     """
 
     engine: str
     engine_version: str
     isa: str = ""
     opset: int | None = None
+    providers: tuple[ProviderSpec, ...] = ()
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -199,6 +213,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         golden_samples: Samples in ``golden.npz``.
         notes: What a reader has to know, e.g. why the batch is static.
         state: What the model keeps from one call to the next; empty for most. See `Model.reset`.
+        scheme: How an int8 bundle was quantized: ``static`` (ranges of activations from calibration) or
+            ``dynamic`` (found anew in each inference); None when we quantized nothing.
+        keep_float: Patterns of operators that were kept in floating point on request.
     """
 
     schema_version: int
@@ -221,6 +238,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     golden_samples: int
     notes: tuple[str, ...] = ()
     state: tuple[StateTensor, ...] = ()
+    scheme: Scheme | None = None
+    keep_float: tuple[str, ...] = ()
 
 
 class Bundle(msgspec.Struct, frozen=True, kw_only=True):

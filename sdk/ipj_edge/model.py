@@ -13,15 +13,16 @@ from time import perf_counter
 from types import TracebackType
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from ipj_edge.bundle import open_bundle
 from ipj_edge.data import shape_text
-from ipj_edge.errors import InputError, TargetUnavailableError
+from ipj_edge.errors import InputError, TargetError, TargetUnavailableError
 from ipj_edge.manifest import Bundle, Manifest
 from ipj_edge.plugins import load_target
 from ipj_edge.preprocess import apply
-from ipj_edge.protocols import Array, Session
+from ipj_edge.protocols import Array, Resettable, Session
 from ipj_edge.values import EffectiveSettings, Port, Settings, TensorSpec
 
 
@@ -69,14 +70,31 @@ def load(
     return open_model(open_bundle(path), settings)
 
 
-def open_model(bundle: Bundle, settings: Settings) -> Model:
-    """Load an already checked bundle; see `load`."""
-    target = load_target(bundle.manifest.target)
-    if bundle.manifest.precision not in target.precisions:
+def open_model(bundle: Bundle, settings: Settings, *, on: str | None = None) -> Model:
+    """Load an already checked bundle; see `load`.
+
+    Args:
+        bundle: The bundle.
+        settings: How to run it.
+        on: Target that stands in for the bundle's own (see `HasProxy`); None runs it where it belongs.
+    """
+    stands_in = on is not None and on != bundle.manifest.target
+    target = load_target(on if on is not None else bundle.manifest.target)
+    if bundle.manifest.precision not in target.precisions and not stands_in:
         raise TargetUnavailableError(
             f"'{target.name}' does not run {bundle.manifest.precision}; it runs {', '.join(target.precisions)}"
         )
-    return Model(bundle.manifest, target.open(bundle, settings), settings)
+    opened = _with_proxy_files(bundle) if stands_in else bundle
+    return Model(bundle.manifest, target.open(opened, settings), settings)
+
+
+def _with_proxy_files(bundle: Bundle) -> Bundle:
+    """Return the bundle with the files that a stand-in runs where it cannot run the target's own."""
+    stages = tuple(
+        stage if stage.proxy_file is None else msgspec.structs.replace(stage, file=stage.proxy_file)
+        for stage in bundle.manifest.stages
+    )
+    return Bundle(path=bundle.path, manifest=msgspec.structs.replace(bundle.manifest, stages=stages))
 
 
 class Model:
@@ -98,7 +116,7 @@ class Model:
         self._inputs = tuple(_InputAdapter(spec, ports[spec.name]) for spec in manifest.inputs)
         self._only = self._inputs[0] if len(self._inputs) == 1 else None
         adds = {port.name: port for session in sessions for port in session.stage.adds}
-        self._outputs = tuple((spec.name, _output_adapter(adds[spec.name])) for spec in manifest.outputs)
+        self._outputs = tuple((spec.name, _output_adapter(spec, adds[spec.name])) for spec in manifest.outputs)
         self._batched_outputs = {spec.name for spec in manifest.outputs if spec.batch_axis is not None}
         self._dynamic = manifest.batch.static is None
         self._at_once = manifest.batch.static or manifest.batch.max
@@ -144,6 +162,20 @@ class Model:
     def clone(self) -> Model:
         """Return a model for another thread that shares the weights where the engine can."""
         return Model(self.manifest, tuple(session.clone() for session in self._sessions), self.requested)
+
+    def reset(self) -> None:
+        """Set back what the model keeps from one call to the next, as after loading; nothing for most models.
+
+        A stateful model goes on from call to call: that is a stream, and `reset` begins a new one. Several samples
+        given at once are no stream but independent: each begins afresh, and so does the call after them.
+
+        Raises:
+            TargetError: the bundle keeps a state that its target's session cannot set back.
+        """
+        for session in self._sessions if self.manifest.state else ():
+            if not isinstance(session, Resettable):
+                raise TargetError(f"'{self.manifest.target}' cannot set back the state of this model: load it again")
+            session.reset()
 
     def close(self) -> None:
         """Release the engine's memory. Calling twice is allowed."""
@@ -192,11 +224,13 @@ class Model:
         batched = {adapter.name for adapter in self._inputs if adapter.batched}
         parts = []
         for start in range(0, rows, self._at_once):
+            self.reset()
             part = {
                 name: value[start : start + self._at_once] if name in batched else value
                 for name, value in feeds.items()
             }
             parts.append(self._run_once(part, copy=True))
+        self.reset()
         return {
             name: np.concatenate([part[name] for part in parts]) if name in self._batched_outputs else value
             for name, value in parts[0].items()
@@ -215,7 +249,7 @@ class _InputAdapter:
         self._dtype = np.dtype(spec.dtype)
         self._ndim = len(spec.shape)
         self._tail = spec.shape[1:] if self.batched else spec.shape
-        self._quantize = _quantizer(port)
+        self._quantize = _quantizer(port) or _caster(port, spec)
 
     def rows(self, array: Array) -> int:
         """Return the number of samples in an accepted array."""
@@ -275,8 +309,17 @@ def _quantizer(port: Port) -> Callable[[Array], Array] | None:
     return quantize
 
 
-def _output_adapter(port: Port) -> Callable[[Array, bool], Array]:
+def _caster(port: Port, spec: TensorSpec) -> Callable[[Array], Array] | None:
+    """Return a function to the engine's dtype where that is another one, e.g. float16 for float32."""
+    wanted, given = np.dtype(port.dtype), np.dtype(spec.dtype)
+    return (lambda array: array.astype(wanted)) if wanted != given and wanted.kind == given.kind else None
+
+
+def _output_adapter(spec: TensorSpec, port: Port) -> Callable[[Array, bool], Array]:
     """Return a function from the engine's tensor to the caller's real values."""
+    wanted, given = np.dtype(spec.dtype), np.dtype(port.dtype)
+    if port.quantization is None and wanted != given and wanted.kind == given.kind:
+        return lambda array, _copy: array.astype(wanted)
     if port.quantization is None:
         return lambda array, copy: array.copy() if copy else array
     scale, zero = np.float32(port.quantization.scale), np.float32(port.quantization.zero_point)

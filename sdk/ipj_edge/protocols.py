@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 import msgspec
 from numpy.typing import NDArray
 
-from ipj_edge.manifest import Bundle, OperatorCount, StageSpec, StateTensor
+from ipj_edge.manifest import Bundle, OperatorCount, ProviderSpec, StageSpec, StateTensor
 from ipj_edge.values import (
     Availability,
     Boundary,
@@ -19,6 +19,7 @@ from ipj_edge.values import (
     ProbeFacts,
     ProbeOptions,
     Rail,
+    Scheme,
     Settings,
     TensorSpec,
 )
@@ -141,6 +142,10 @@ class ConversionTask(msgspec.Struct, frozen=True, kw_only=True):
         calibration: Arrays by input name, first axis = samples; None for a float conversion.
         into: Empty folder to write the engine's files to.
         isa: Instruction set the device is known to have, e.g. ``vnni`` or ``avx2``; empty = assume VNNI.
+        scheme: How to quantize, see `ChoosesOperators`.
+        keep_float: Glob patterns of operators to keep in floating point, see `ChoosesOperators`.
+        providers: Execution providers by their short names, best first, see `ChoosesProviders`; empty = its default.
+        half_io: Make inputs and outputs of an fp16 file float16 too, see `ChoosesProviders`.
     """
 
     source: Any
@@ -149,6 +154,10 @@ class ConversionTask(msgspec.Struct, frozen=True, kw_only=True):
     calibration: dict[str, Any] | None
     into: Path
     isa: str = ""
+    scheme: Scheme = "static"
+    keep_float: tuple[str, ...] = ()
+    providers: tuple[str, ...] = ()
+    half_io: bool = False
 
 
 class StageFiles(msgspec.Struct, frozen=True, kw_only=True):
@@ -168,6 +177,8 @@ class StageFiles(msgspec.Struct, frozen=True, kw_only=True):
         state: Tensors the file keeps from one inference to the next.
         proxy_file: File that a target's proxy runs in place of ``file``; None when it runs the same one.
         weights: Number of weights by dtype, read back from the file.
+        providers: Execution providers the file is meant for, best first.
+        scheme: How it was quantized by this converter; None when it quantized nothing.
     """
 
     file: str
@@ -183,6 +194,8 @@ class StageFiles(msgspec.Struct, frozen=True, kw_only=True):
     state: tuple[StateTensor, ...] = ()
     proxy_file: str | None = None
     weights: dict[str, int] = {}
+    providers: tuple[ProviderSpec, ...] = ()
+    scheme: Scheme | None = None
 
 
 class Converter(Protocol):
@@ -207,6 +220,28 @@ class Converter(Protocol):
             UnsupportedError: the target cannot express an operator; names it.
             ConversionError: the conversion failed for another reason.
         """
+
+
+@runtime_checkable
+class ChoosesOperators(Protocol):
+    """A converter that also heeds ``scheme`` and ``keep_float`` of a task; others quantize statically, everything.
+
+    Attributes:
+        schemes: Ways to quantize that it knows.
+    """
+
+    schemes: tuple[Scheme, ...]
+
+
+@runtime_checkable
+class ChoosesProviders(Protocol):
+    """A converter that also heeds ``providers`` and ``half_io`` of a task.
+
+    Attributes:
+        providers: Short names of the execution providers it knows, e.g. ``cuda``.
+    """
+
+    providers: tuple[str, ...]
 
 
 class Session(Protocol):
@@ -268,6 +303,16 @@ class Target(Protocol):
             TargetUnavailableError: a setting cannot be had as requested and no fall-back is allowed.
             BundleError: the engine refuses the file.
         """
+
+
+class HasProxy(Protocol):
+    """A target whose bundles another one can prove where it cannot run itself.
+
+    Attributes:
+        proxy: Name of the target that stands in; None for none.
+    """
+
+    proxy: str | None
 
 
 @runtime_checkable

@@ -23,7 +23,7 @@ class _Engine:
     def __init__(self, path: str) -> None:
         from ai_edge_litert import interpreter
 
-        self._open = lambda: interpreter.Interpreter(
+        self._open: Callable[[], Any] = lambda: interpreter.Interpreter(
             model_path=path,
             num_threads=1,
             experimental_op_resolver_type=interpreter.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,

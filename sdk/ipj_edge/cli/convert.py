@@ -49,6 +49,26 @@ if TYPE_CHECKING:
     type=click.FloatRange(min=0, min_open=True),
     help="Relative L2 allowed instead of the precision's own; recorded.",
 )
+@click.option(
+    "--quantize",
+    "scheme",
+    type=click.Choice(["static", "dynamic"]),
+    help="How to make int8: static (ranges from --calibration) or dynamic (found in each inference). "
+    "Without --precision it means int8.  [default: static]",
+)
+@click.option(
+    "--keep-float",
+    multiple=True,
+    metavar="PATTERN",
+    help="Operators to keep in float, as `inspect` names them, e.g. 'Conv*' or '*/head/*'; may be repeated.",
+)
+@click.option(
+    "--provider",
+    "providers",
+    multiple=True,
+    help="Execution provider of onnxruntime-gpu, best first: cuda (the default), tensorrt; may be repeated.",
+)
+@click.option("--half-io", is_flag=True, help="Make inputs and outputs of fp16 files float16 inside the engine too.")
 @click.option("--isa", default="", help="Instruction set the device has, e.g. avx2; default assumes VNNI for int8.")
 @click.option("--max-batch", default=32, show_default=True, type=click.IntRange(1), help="Largest batch at once.")
 @click.option("--name", default="", help="Name of the bundles. Default: the source's.")

@@ -14,7 +14,7 @@ import numpy as np
 import ipj_edge
 from ipj_edge.bundle import record_files, write_manifest
 from ipj_edge.conversion.calibration import record_calibration
-from ipj_edge.conversion.plan import choose_converter
+from ipj_edge.conversion.plan import check_abilities, choose_converter, proving_target
 from ipj_edge.conversion.prepared import Prepared
 from ipj_edge.conversion.reference import GOLDEN_SAMPLES, spread
 from ipj_edge.conversion.trial import TrialResult, run_trial
@@ -70,20 +70,24 @@ def build(
     """
     source = cast(Source, prepared.source)
     converter = choose_converter(source, target, precision)
+    check_abilities(converter, prepared.request, source, precision)
     files = _convert(prepared, converter, target, precision, folder)
     draft = _draft(prepared, name, target, precision, files, folder)
     _write_golden(prepared, folder)
     write_manifest(folder, msgspec.structs.replace(draft, files=record_files(folder)))
-    progress(f"{target} {precision}: proving it in its engine")
+    prover = proving_target(target)
+    progress(f"{target} {precision}: proving it in {'its engine' if prover == target else prover}")
     with tempfile.TemporaryDirectory(prefix="ipj-edge-trial-") as scratch:
         sets = {**prepared.reference.sets, **_batch_probes(prepared, draft.batch)}
-        trial = run_trial(folder, target, sets, Path(scratch))
-    figures = _parity(prepared, trial, precision, draft.batch)
+        trial = run_trial(folder, prover, sets, Path(scratch))
+    figures = _parity(prepared, trial, precision, draft)
     accuracy = _gate(prepared, trial)
     manifest = msgspec.structs.replace(
         draft,
         files=record_files(folder, unreproducible=files.unreproducible),
-        parity=msgspec.structs.replace(draft.parity, outputs=figures),
+        parity=msgspec.structs.replace(
+            draft.parity, outputs=figures, verified_on="target" if prover == target else f"proxy:{prover}"
+        ),
         created_with=_created_with(source, files, trial),
         requires=msgspec.structs.replace(draft.requires, engine_version=trial.effective[0].engine_version),
     )
@@ -92,13 +96,19 @@ def build(
 
 
 def _convert(prepared: Prepared, converter: Converter, target: str, precision: Precision, folder: Path) -> StageFiles:
+    request = prepared.request
+    calibration = prepared.calibration if precision == "int8" else None
     task = ConversionTask(
         source=prepared.source,
         target=target,
         precision=precision,
-        calibration=prepared.calibration.arrays if prepared.calibration is not None and precision == "int8" else None,
+        calibration=None if calibration is None else calibration.arrays,
         into=folder,
-        isa=prepared.request.isa,
+        isa=request.isa,
+        scheme=request.scheme or "static",
+        keep_float=request.keep_float if precision != "fp32" else (),
+        providers=request.providers,
+        half_io=request.half_io and precision == "fp16",
     )
     try:
         return converter.convert(task)
@@ -144,13 +154,18 @@ def _draft(
             seed=request.seed,
             outputs=(),
         ),
-        requires=Requirements(engine=load_target(target).engine, engine_version="", isa=files.isa, opset=files.opset),
+        requires=Requirements(
+            engine=load_target(target).engine, engine_version="", isa=files.isa, opset=files.opset,
+            providers=files.providers,
+        ),
         labels=request.labels,
         preprocessing=request.preprocessing,
         golden_samples=_golden(prepared).count,
         notes=(*source.notes, *files.notes),
         state=files.state,
-    )
+        scheme=files.scheme,
+        keep_float=request.keep_float if precision != "fp32" else (),
+    )  # fmt: skip
 
 
 def _stage(prepared: Prepared, precision: Precision, files: StageFiles, folder: Path) -> StageSpec:
@@ -211,12 +226,13 @@ def _batch_probes(prepared: Prepared, batch: BatchSpec) -> dict[str, Samples]:
     }
 
 
-def _parity(prepared: Prepared, trial: TrialResult, precision: Precision, batch: BatchSpec) -> tuple[OutputParity, ...]:
+def _parity(prepared: Prepared, trial: TrialResult, precision: Precision, draft: Manifest) -> tuple[OutputParity, ...]:
     """Judge every set, the batch probes included.
 
     Raises:
         ParityError: a check failed.
     """
+    batch = draft.batch
     figures: list[OutputParity] = []
     failures: list[str] = []
     expected = dict(prepared.reference.answers)
@@ -226,7 +242,7 @@ def _parity(prepared: Prepared, trial: TrialResult, precision: Precision, batch:
         expected[f"batch {size}"] = {key: value[:size] if key in batched else value for key, value in whole.items()}
     for name, reference in expected.items():
         # Outside the calibrated range an int8 model may differ in size; it may not be dead or NaN.
-        judged = precision != "int8" or name in ("calibration", "data")
+        judged = draft.scheme != "static" or name in ("calibration", "data")
         compared = compare(
             prepared.reference.outputs, reference, trial.answers[name],
             precision=precision, inputs=name, tolerance=prepared.request.tolerance, judge_size=judged,

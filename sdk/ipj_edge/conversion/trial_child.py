@@ -1,4 +1,4 @@
-"""The child of a trial: ``python -m ipj_edge.conversion.trial_child BUNDLE QUESTION ANSWER``."""
+"""The child of a trial: ``python -m ipj_edge.conversion.trial_child BUNDLE TARGET QUESTION ANSWER``."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from ipj_edge.bundle import open_bundle
 from ipj_edge.errors import IpjEdgeError
-from ipj_edge.model import load
+from ipj_edge.model import open_model
+from ipj_edge.values import Settings
 
 
-def main(bundle: Path, question: Path, answer: Path) -> int:
-    """Run the sets in a question through a bundle; write the answers, or what was raised."""
+def main(bundle: str, target: str, question: Path, answer: Path) -> int:
+    """Run the sets in a question through a bundle on a target; write the answers, or what was raised."""
     report = answer.with_suffix(".json")
     try:
-        with load(bundle) as model, np.load(question, allow_pickle=False) as file:
+        opened = open_model(open_bundle(bundle), Settings(), on=target)
+        with opened as model, np.load(question, allow_pickle=False) as file:
             answers: dict[str, Any] = {}
             for name in dict.fromkeys(key.partition("/")[0] for key in file.files):
                 feeds = {key.partition("/")[2]: file[key] for key in file.files if key.partition("/")[0] == name}
@@ -32,4 +35,4 @@ def main(bundle: Path, question: Path, answer: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*map(Path, sys.argv[1:4])))
+    sys.exit(main(sys.argv[1], sys.argv[2], Path(sys.argv[3]), Path(sys.argv[4])))
