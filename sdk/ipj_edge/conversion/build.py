@@ -39,7 +39,7 @@ from ipj_edge.manifest import (
     StageSpec,
 )
 from ipj_edge.metrics import top1_correct
-from ipj_edge.parity import RELATIVE_L2, compare
+from ipj_edge.parity import RELATIVE_L2, compare, source_steps
 from ipj_edge.plugins import load_target
 from ipj_edge.protocols import ConversionTask, Converter, Source, StageFiles
 from ipj_edge.values import Precision
@@ -246,6 +246,7 @@ def _parity(prepared: Prepared, trial: TrialResult, precision: Precision, draft:
         compared = compare(
             prepared.reference.outputs, reference, trial.answers[name],
             precision=precision, inputs=name, tolerance=prepared.request.tolerance, judge_size=judged,
+            steps=source_steps(draft),
         )  # fmt: skip
         figures += [comparison.figures for comparison in compared if not name.startswith("batch ")]
         failures += [failure for comparison in compared for failure in comparison.failures]
