@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -47,12 +47,21 @@ class ToTflite:
             DataError: static int8 without calibration data.
             MissingDependencyError: the extra ``convert`` is not installed.
         """
-        source = task.source
-        batch = _batch_size(source.inputs)
-        data = _float_file(source, batch)
-        _check_kernels(data)
-        (task.into / _FILE).write_bytes(in_precision(data, task, batch))
-        return _described(task, tflite_file.read_facts((task.into / _FILE).read_bytes()), batch)
+        return converted(task)
+
+
+def converted(task: ConversionTask, *, tensorwise: Sequence[str] = ("BATCH_MATMUL",)) -> StageFiles:
+    """Convert a torch source; see `ToTflite.convert`.
+
+    Args:
+        task: What is asked for.
+        tensorwise: Operators whose weights get one scale in static int8, not one a channel.
+    """
+    batch = _batch_size(task.source.inputs)
+    data = _float_file(task.source, batch)
+    _check_kernels(data)
+    (task.into / _FILE).write_bytes(in_precision(data, task, batch, tensorwise))
+    return _described(task, tflite_file.read_facts((task.into / _FILE).read_bytes()), batch)
 
 
 def _batch_size(inputs: tuple[TensorSpec, ...]) -> int:
@@ -133,7 +142,7 @@ def _check_kernels(data: bytes) -> None:
         ) from error
 
 
-def in_precision(data: bytes, task: ConversionTask, batch: int) -> bytes:
+def in_precision(data: bytes, task: ConversionTask, batch: int, tensorwise: Sequence[str] = ("BATCH_MATMUL",)) -> bytes:
     """Return a float file in the precision, and by the scheme, that a task asks for.
 
     Raises:
@@ -154,7 +163,7 @@ def in_precision(data: bytes, task: ConversionTask, batch: int) -> bytes:
         raise DataError("static int8 needs calibration data: give typical samples with --calibration")
     samples = CalibrationSamples(task.calibration, task.source.inputs, batch)
     with quiet_litert():
-        return quantized(data, samples, kept)
+        return quantized(data, samples, kept, tensorwise=tensorwise)
 
 
 def _described(task: ConversionTask, facts: TfliteFacts, batch: int) -> StageFiles:

@@ -145,6 +145,8 @@ class ConversionTask(msgspec.Struct, frozen=True, kw_only=True):
         scheme: How to quantize, see `ChoosesOperators`.
         keep_float: Glob patterns of operators to keep in floating point, see `ChoosesOperators`.
         providers: Execution providers by their short names, best first, see `ChoosesProviders`; empty = its default.
+        min_mapped: Least share of operators that an accelerator has to run, 0..1; None for all of them, see
+            `MapsOperators`.
         half_io: Make inputs and outputs of an fp16 file float16 too, see `ChoosesProviders`.
     """
 
@@ -158,6 +160,7 @@ class ConversionTask(msgspec.Struct, frozen=True, kw_only=True):
     keep_float: tuple[str, ...] = ()
     providers: tuple[str, ...] = ()
     half_io: bool = False
+    min_mapped: float | None = None
 
 
 class StageFiles(msgspec.Struct, frozen=True, kw_only=True):
@@ -231,6 +234,17 @@ class ChoosesOperators(Protocol):
     """
 
     schemes: tuple[Scheme, ...]
+
+
+@runtime_checkable
+class MapsOperators(Protocol):
+    """A converter that also heeds ``min_mapped`` of a task: it says where operators run, and refuses too few.
+
+    Attributes:
+        maps_to: The accelerator's name, for messages.
+    """
+
+    maps_to: str
 
 
 @runtime_checkable

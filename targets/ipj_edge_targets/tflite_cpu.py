@@ -172,7 +172,7 @@ class TfliteSession:
             _closed()
         if _identity(_stat(self._path)) != _identity(self._file):
             raise BundleError(f"'{self._path.name}' was replaced since it was opened: load the bundle again")
-        return TfliteSession(
+        return type(self)(
             self._path,
             self.stage,
             engine=self._engine,

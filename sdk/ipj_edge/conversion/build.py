@@ -109,6 +109,7 @@ def _convert(prepared: Prepared, converter: Converter, target: str, precision: P
         keep_float=request.keep_float if precision != "fp32" else (),
         providers=request.providers,
         half_io=request.half_io and precision == "fp16",
+        min_mapped=request.min_mapped,
     )
     try:
         return converter.convert(task)
