@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 from ipj_edge.errors import MissingDependencyError, PluginNotFoundError
-from ipj_edge.protocols import Converter, PowerProbe, SourceOpener, Target
+from ipj_edge.protocols import Converter, FileInspector, PowerProbe, SourceOpener, Target
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -18,12 +18,19 @@ SOURCES = "ipj_edge.sources"
 CONVERTERS = "ipj_edge.converters"
 TARGETS = "ipj_edge.targets"
 POWER_PROBES = "ipj_edge.power_probes"
+INSPECTORS = "ipj_edge.inspectors"
 
 _OPENVINO_TELEMETRY = "openvino_telemetry"
 _ORT_DISABLE_TELEMETRY = "ORT_DISABLE_TELEMETRY"
 _ABSENT = object()
 
-_KINDS = {SOURCES: "source", CONVERTERS: "converter", TARGETS: "target", POWER_PROBES: "power probe"}
+_KINDS = {
+    SOURCES: "source",
+    CONVERTERS: "converter",
+    TARGETS: "target",
+    POWER_PROBES: "power probe",
+    INSPECTORS: "inspector",
+}
 
 
 def _entries(group: str) -> dict[str, EntryPoint]:
@@ -71,6 +78,11 @@ def load_converter(name: str) -> Converter:
 def load_source_opener(name: str) -> SourceOpener:
     """Load a source plugin by name; see `load`."""
     return cast(SourceOpener, load(SOURCES, name))
+
+
+def load_inspector(name: str) -> FileInspector:
+    """Load an inspector of model files by name; see `load`."""
+    return cast(FileInspector, load(INSPECTORS, name))
 
 
 def load_probe(name: str) -> PowerProbe:
