@@ -116,9 +116,7 @@ def test_a_branch_still_finds_its_graphs_when_another_signature_comes_first(buil
     y = builder.tensor("result", (1, 3))
     builder.operator("SUM", (x, axes), (total,), options=("ReducerOptions", {"keepDims": False}))
     builder.operator("GREATER", (total, zero), (positive,), options=("GreaterOptions", {}))
-    builder.operator(
-        "IF", (positive, x), (y,), options=("IfOptions", {"thenSubgraphIndex": 0, "elseSubgraphIndex": 1})
-    )
+    builder.operator("IF", (positive, x), (y,), options=("IfOptions", {"thenSubgraphIndex": 0, "elseSubgraphIndex": 1}))
     builder.ends((x,), (y,))
     builder.signature("main", main, {"value": x}, {"result": y})
     with load(converted(write(builder))) as model:
