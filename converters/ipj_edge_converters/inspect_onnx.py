@@ -17,6 +17,7 @@ from ipj_edge_converters.onnx_graphs import all_graphs, opset_of
 from ipj_edge_converters.onnx_operators import count_operators
 from ipj_edge_converters.onnx_weights import count_weights
 from ipj_edge_converters.quiet import first_line
+from ipj_edge_converters.sources.onnx_cleaning import clean
 from ipj_edge_converters.sources.onnx_shapes import describe_inputs, name_dimensions
 
 _STANDARD = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")
@@ -98,14 +99,7 @@ def _counts(path: Path, model: Any, custom: bool) -> tuple[MacCount, OperatorCou
     except IpjEdgeError as error:
         operators, notes = None, (f"float operators were not counted: {error}",)
     try:
-        with needs("convert"):
-            import onnx
-        plain = onnx.ModelProto()
-        plain.CopyFrom(model)
-        given = {tensor.name for tensor in plain.graph.initializer}
-        inputs = [value for value in plain.graph.input if value.name not in given]
-        del plain.graph.input[:]
-        plain.graph.input.extend(inputs)
+        plain = clean(_load(path), path.stem)
         name_dimensions(plain)
         counted = count_onnx(plain, describe_inputs(plain, ()))
     except IpjEdgeError as error:

@@ -38,8 +38,8 @@ def cifar(data_folder: Path) -> tuple[np.ndarray, np.ndarray]:
 @pytest.fixture(scope="module")
 def mnist(data_folder: Path) -> tuple[np.ndarray, np.ndarray]:
     """Ten thousand digits as real values 0..1, and their labels."""
-    images = gzip.open(data_folder / "mnist" / "t10k-images-idx3-ubyte.gz").read()
-    labels = gzip.open(data_folder / "mnist" / "t10k-labels-idx1-ubyte.gz").read()
+    images = gzip.decompress((data_folder / "mnist" / "t10k-images-idx3-ubyte.gz").read_bytes())
+    labels = gzip.decompress((data_folder / "mnist" / "t10k-labels-idx1-ubyte.gz").read_bytes())
     pixels = np.frombuffer(images, np.uint8, offset=16).reshape(-1, 28, 28)
     return pixels.astype(np.float32) / 255, np.frombuffer(labels, np.uint8, offset=8)
 
