@@ -18,8 +18,8 @@ from ipj_edge_converters.edgetpu_limits import (
     VERSION,
 )
 from ipj_edge_converters.edgetpu_mapping import predict
-from ipj_edge_converters.to_edgetpu import check_share
 from ipj_edge_converters.tflite_operators import custom_operators
+from ipj_edge_converters.to_edgetpu import check_share
 
 SHAPE = (1, 4, 6, 3)
 
