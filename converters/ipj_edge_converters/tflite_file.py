@@ -174,6 +174,52 @@ def operator_names(model: Any) -> list[str]:
     return names
 
 
+def add_tensor(model: Any, graph: Any, *, like: int, shape: list[int], suffix: str) -> int:
+    """Add a tensor to a graph, of the dtype of another and named after it, and return its index."""
+    schema, other = _schema(), graph.tensors[like]
+    tensor = schema.TensorT()
+    tensor.name = text(other.name) + suffix
+    tensor.type, tensor.shape = other.type, shape
+    tensor.buffer = _add_buffer(model, None)
+    graph.tensors.append(tensor)
+    return len(graph.tensors) - 1
+
+
+def add_transpose(model: Any, graph: Any, source: int, result: int, order: tuple[int, ...], *, first: bool) -> None:
+    """Add a TRANSPOSE between two tensors of a graph, as its first operator or its last."""
+    schema = _schema()
+    axes = schema.TensorT()
+    axes.name, axes.type, axes.shape = f"order_{result}", schema.TensorType.INT32, [len(order)]
+    axes.buffer = _add_buffer(model, struct.pack(f"<{len(order)}i", *order))
+    graph.tensors.append(axes)
+    operator = schema.OperatorT()
+    operator.opcodeIndex = _operator_code(model, schema.BuiltinOperator.TRANSPOSE)
+    operator.inputs, operator.outputs = [source, len(graph.tensors) - 1], [result]
+    operator.builtinOptionsType, operator.builtinOptions = (
+        schema.BuiltinOptions.TransposeOptions,
+        schema.TransposeOptionsT(),
+    )
+    graph.operators.insert(0 if first else len(graph.operators), operator)
+
+
+def _operator_code(model: Any, builtin: int) -> int:
+    for index, code in enumerate(model.operatorCodes):
+        if max(code.builtinCode, code.deprecatedBuiltinCode) == builtin:
+            return index
+    code = _schema().OperatorCodeT()
+    code.builtinCode = code.deprecatedBuiltinCode = builtin
+    code.version = 1
+    model.operatorCodes.append(code)
+    return len(model.operatorCodes) - 1
+
+
+def _add_buffer(model: Any, content: bytes | None) -> int:
+    buffer = _schema().BufferT()
+    buffer.data = content
+    model.buffers.append(buffer)
+    return len(model.buffers) - 1
+
+
 def text(name: bytes | str | None) -> str:
     """Return a string of the file as text."""
     return name.decode("utf-8", "replace") if isinstance(name, bytes) else name or ""

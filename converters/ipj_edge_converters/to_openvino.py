@@ -92,7 +92,7 @@ def _kept_in_float(model: Any, task: ConversionTask, names: set[str]) -> tuple[A
         model = model.clone()
     layers = [
         Operator(each.get_type_name(), each.get_friendly_name())
-        for each in model.get_ops()
+        for each in model.get_ordered_ops()
         if each.get_type_name() not in _NO_OPERATORS
     ]
     return model, tuple(each.name for each in matching(task.keep_float, layers))

@@ -48,14 +48,13 @@ class ToTflite:
             MissingDependencyError: the extra ``convert`` is not installed.
         """
         source = task.source
-        batch = _batch_size(source.inputs)
+        batch = batch_size(source.inputs)
         data = _float_file(source, batch)
-        _check_kernels(data)
-        (task.into / _FILE).write_bytes(in_precision(data, task, batch))
-        return _described(task, tflite_file.read_facts((task.into / _FILE).read_bytes()), batch)
+        check_kernels(data)
+        return write_and_read_back(data, task, batch, {tool: version(tool) for tool in _TOOLS})
 
 
-def _batch_size(inputs: tuple[TensorSpec, ...]) -> int:
+def batch_size(inputs: tuple[TensorSpec, ...]) -> int:
     """Return the batch size the file is fixed to: the source's own where it is a number, else 1."""
     sizes = {spec.shape[spec.batch_axis] for spec in inputs if spec.batch_axis is not None}
     fixed = {size for size in sizes if isinstance(size, int)}
@@ -64,7 +63,12 @@ def _batch_size(inputs: tuple[TensorSpec, ...]) -> int:
     return fixed.pop() if fixed else 1
 
 
-def _static_shape(spec: TensorSpec, batch: int) -> tuple[int, ...]:
+def static_shape(spec: TensorSpec, batch: int) -> tuple[int, ...]:
+    """Return an input's sizes with the batch fixed.
+
+    Raises:
+        UnsupportedError: another size is dynamic.
+    """
     shape = []
     for axis, size in enumerate(spec.shape):
         if isinstance(size, str) and axis != spec.batch_axis:
@@ -97,7 +101,7 @@ def _float_file(source: Any, batch: int) -> bytes:
 
 
 def _example(spec: TensorSpec, batch: int) -> Array:
-    return np.zeros(_static_shape(spec, batch), dtype=spec.dtype)
+    return np.zeros(static_shape(spec, batch), dtype=spec.dtype)
 
 
 def _conversion_failure(error: Exception) -> ConversionError:
@@ -114,7 +118,7 @@ def _conversion_failure(error: Exception) -> ConversionError:
     return ConversionError(f"litert-torch could not convert the model: {type(error).__name__}: {_first_line(told)}")
 
 
-def _check_kernels(data: bytes) -> None:
+def check_kernels(data: bytes) -> None:
     """Refuse a file with an operator that the engine has no kernel for; litert-torch writes such files."""
     from ai_edge_litert import interpreter
 
@@ -157,7 +161,22 @@ def in_precision(data: bytes, task: ConversionTask, batch: int) -> bytes:
         return quantized(data, samples, kept)
 
 
-def _described(task: ConversionTask, facts: TfliteFacts, batch: int) -> StageFiles:
+def write_and_read_back(data: bytes, task: ConversionTask, batch: int, versions: dict[str, str]) -> StageFiles:
+    """Bring a float file into the task's precision, write it and describe what it says.
+
+    Args:
+        data: A float file whose signature has the names that litert-torch gives.
+        task: The task.
+        batch: Its batch size.
+        versions: Tools that made it.
+
+    Raises:
+        ConversionError: the file is not what was asked for.
+        DataError: static int8 without calibration data.
+    """
+    path = task.into / _FILE
+    path.write_bytes(in_precision(data, task, batch))
+    facts = tflite_file.read_facts(path.read_bytes())
     takes = _ports(task.source.inputs, facts.inputs, side="input", argument_of=argument)
     adds = _ports(task.source.outputs, facts.outputs, side="output", argument_of=output_argument)
     if task.precision == "int8":
@@ -165,14 +184,14 @@ def _described(task: ConversionTask, facts: TfliteFacts, batch: int) -> StageFil
     if task.precision == "int8" and task.scheme == "static":
         for port in takes:
             check_coverage(port, np.asarray((task.calibration or {})[port.name]))
-    tools = (*_TOOLS, "ai-edge-quantizer") if task.precision != "fp32" else _TOOLS
+    quantizer = {"ai-edge-quantizer": version("ai-edge-quantizer")} if task.precision != "fp32" else {}
     return StageFiles(
         file=_FILE,
         takes=takes,
         adds=adds,
         static_batch=batch,
         operators=facts.operators,
-        versions={tool: version(tool) for tool in tools},
+        versions={**versions, **quantizer},
         notes=notes_on(task, batch),
         scheme=task.scheme if task.precision == "int8" else None,
     )

@@ -22,6 +22,9 @@ INT8_TOP1 = 0.97
 INT8_SPREAD = 0.25
 SLICE_FACTOR = 10.0
 SLICE_FLOOR = 1e-6
+# One step of a half-precision number relative to its size (10 and 7 bits of fraction): answers that differ by less
+# may round to the same number.
+_STEP: dict[Precision, float] = {"fp32": 0.0, "fp16": 2.0**-10, "bf16": 2.0**-7, "int8": 0.0}
 PROBABILITY_QUANTUM = 2 / 256
 
 
@@ -94,7 +97,7 @@ def _compare_output(
         worst_slice_l2=float(slices["l2"].max()) if slices else None,
         top1_agreement=_top1(spec, want, got),
     )
-    failures = _constant_slices(where, spec, slices) if slices else []
+    failures = _constant_slices(where, spec, slices, _STEP[precision]) if slices else []
     if judge:
         judge_int8 = precision == "int8"
         failures += _judge_size(where, figures, limit)
@@ -140,18 +143,18 @@ def _judge_int8(where: str, spec: TensorSpec, figures: OutputParity, slices: dic
     return failures
 
 
-def _constant_slices(where: str, spec: TensorSpec, slices: dict[str, Any]) -> list[str]:
-    dead = np.flatnonzero(_has_spread(spec, slices) & (slices["got_spread"] == 0.0))
+def _constant_slices(where: str, spec: TensorSpec, slices: dict[str, Any], step: float) -> list[str]:
+    dead = np.flatnonzero(_has_spread(spec, slices, step) & (slices["got_spread"] == 0.0))
     if not dead.size:
         return []
     shown = ", ".join(str(int(index)) for index in dead[:5]) + (", …" if dead.size > 5 else "")
     return [f"{where}: slice {shown} of the last axis is constant, in the source it is not"]
 
 
-def _has_spread(spec: TensorSpec, slices: dict[str, Any]) -> Any:
+def _has_spread(spec: TensorSpec, slices: dict[str, Any], step: float = 0.0) -> Any:
     # A class that is never likely stays below one step of an int8 probability: that is not a dead slice.
     floor = PROBABILITY_QUANTUM if spec.meaning == "probabilities" else 0.0
-    return slices["want_spread"] > np.maximum(SLICE_FLOOR * slices["want_peak"], floor)
+    return slices["want_spread"] > np.maximum(max(SLICE_FLOOR, step) * slices["want_peak"], floor)
 
 
 def _slice_figures(want: Array, got: Array) -> dict[str, Any]:
