@@ -59,18 +59,25 @@ def output_argument(index: int) -> str:
     return f"output_{index}"
 
 
-def quantized(data: bytes, samples: CalibrationSamples, kept: Sequence[str] = ()) -> bytes:
+def quantized(
+    data: bytes,
+    samples: CalibrationSamples,
+    kept: Sequence[str] = (),
+    *,
+    tensorwise: Sequence[str] = ("BATCH_MATMUL",),
+) -> bytes:
     """Return the file with int8 weights and activations, and int8 inputs and outputs in place of float ones.
 
     Args:
         data: A float file with one signature.
         samples: Feeds to take the ranges from.
         kept: Scopes of operators to leave in floating point, see `kept_operators`.
+        tensorwise: Operators whose weights get one scale, not one a channel.
 
     Raises:
         ConversionError: the quantizer failed on this model.
     """
-    recipe = _recipe()
+    recipe = _recipe(tensorwise)
     leave_out(recipe, kept)
     statistics = _true_min_max(data, samples, recipe)
     model = tflite_file.parse(apply_recipe(data, recipe, statistics))
@@ -78,7 +85,7 @@ def quantized(data: bytes, samples: CalibrationSamples, kept: Sequence[str] = ()
     return tflite_file.pack(model)
 
 
-def _recipe() -> Any:
+def _recipe(tensorwise: Sequence[str]) -> Any:
     """Return int8 for all operators, per channel except where a kernel would ignore the other channels' scales.
 
     BATCH_MATMUL takes one scale only: per-channel weights made it answer a constant (reproduced with
@@ -88,13 +95,14 @@ def _recipe() -> Any:
         from ai_edge_quantizer import qtyping, recipe, recipe_manager
     manager = recipe_manager.RecipeManager()
     manager.load_quantization_recipe(recipe.static_wi8_ai8())
-    manager.add_static_config(
-        regex=".*",
-        operation_name=qtyping.TFLOperationName.BATCH_MATMUL,
-        activation_num_bits=8,
-        weight_num_bits=8,
-        weight_granularity=qtyping.QuantGranularity.TENSORWISE,
-    )
+    for operator in tensorwise:
+        manager.add_static_config(
+            regex=".*",
+            operation_name=qtyping.TFLOperationName(operator),
+            activation_num_bits=8,
+            weight_num_bits=8,
+            weight_granularity=qtyping.QuantGranularity.TENSORWISE,
+        )
     return manager
 
 

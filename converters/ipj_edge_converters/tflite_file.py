@@ -68,7 +68,7 @@ def parse(data: bytes) -> Any:
     if data[4:8] != IDENTIFIER:
         raise ConversionError("not a .tflite file: bytes 4 to 8 are not 'TFL3'; convert the model again")
     try:
-        return _schema().ModelT.InitFromPackedBuf(data, 0)
+        return schema().ModelT.InitFromPackedBuf(data, 0)
     except (struct.error, TypeError, ValueError, IndexError) as error:
         raise ConversionError(f"the .tflite file is damaged ({error}); convert the model again") from error
 
@@ -90,11 +90,11 @@ def inlined(data: bytes) -> bytes:
     """
     model = parse(data)
     outside = [buffer for buffer in model.buffers if buffer.offset > 1]
-    if not outside and not any(operator.largeCustomOptionsOffset > 1 for _, operator in _operators(model)):
+    if not outside and not any(operator.largeCustomOptionsOffset > 1 for _, operator in operators_of(model)):
         return data
     for buffer in outside:
         buffer.data = _bytes_at(data, buffer.offset, buffer.size)
-    for _, operator in _operators(model):
+    for _, operator in operators_of(model):
         if operator.largeCustomOptionsOffset > 1:
             offset, size = operator.largeCustomOptionsOffset, operator.largeCustomOptionsSize
             operator.customOptions = _bytes_at(data, offset, size)
@@ -144,13 +144,13 @@ def count_operators(model: Any) -> OperatorCount:
     names = operator_names(model)
     total = 0
     floats = []
-    for graph, operator in _operators(model):
+    for graph, operator in operators_of(model):
         name = names[operator.opcodeIndex]
         if name in _CONVERSIONS or name in _CALLS:
             continue
         total += 1
-        touched = [graph.tensors[index] for index in operator.outputs]
-        touched += [tensor for tensor in _present(graph, operator.inputs) if not _is_constant(model, tensor)]
+        touched = present(graph, operator.outputs)
+        touched += [tensor for tensor in present(graph, operator.inputs) if not is_constant(model, tensor)]
         if any(dtype_of(tensor) in _FLOATS for tensor in touched) and not _is_hybrid(model, graph, operator, name):
             floats.append(f"{name}:{text(graph.tensors[operator.outputs[0]].name)}")
     return OperatorCount(total=total, float_operators=tuple(floats))
@@ -158,13 +158,13 @@ def count_operators(model: Any) -> OperatorCount:
 
 def _is_hybrid(model: Any, graph: Any, operator: Any, name: str) -> bool:
     """Say whether an operator multiplies float data with an int8 weight, which its kernel does in integers."""
-    weights = (tensor for tensor in _present(graph, operator.inputs) if _is_constant(model, tensor))
+    weights = (tensor for tensor in present(graph, operator.inputs) if is_constant(model, tensor))
     return name in _PRODUCTS and any(dtype_of(tensor) == "int8" for tensor in weights)
 
 
 def operator_names(model: Any) -> list[str]:
     """Return the name of every operator code: the schema's, or a custom operator's own."""
-    builtin = _schema().BuiltinOperator
+    builtin = schema().BuiltinOperator
     known = {value: name for name, value in vars(builtin).items() if isinstance(value, int)}
     names = []
     for code in model.operatorCodes:
@@ -174,75 +174,34 @@ def operator_names(model: Any) -> list[str]:
     return names
 
 
-def add_tensor(model: Any, graph: Any, *, like: int, shape: list[int], suffix: str) -> int:
-    """Add a tensor to a graph, of the dtype of another and named after it, and return its index."""
-    schema, other = _schema(), graph.tensors[like]
-    tensor = schema.TensorT()
-    tensor.name = text(other.name) + suffix
-    tensor.type, tensor.shape = other.type, shape
-    tensor.buffer = _add_buffer(model, None)
-    graph.tensors.append(tensor)
-    return len(graph.tensors) - 1
-
-
-def add_transpose(model: Any, graph: Any, source: int, result: int, order: tuple[int, ...], *, first: bool) -> None:
-    """Add a TRANSPOSE between two tensors of a graph, as its first operator or its last."""
-    schema = _schema()
-    axes = schema.TensorT()
-    axes.name, axes.type, axes.shape = f"order_{result}", schema.TensorType.INT32, [len(order)]
-    axes.buffer = _add_buffer(model, struct.pack(f"<{len(order)}i", *order))
-    graph.tensors.append(axes)
-    operator = schema.OperatorT()
-    operator.opcodeIndex = _operator_code(model, schema.BuiltinOperator.TRANSPOSE)
-    operator.inputs, operator.outputs = [source, len(graph.tensors) - 1], [result]
-    operator.builtinOptionsType, operator.builtinOptions = (
-        schema.BuiltinOptions.TransposeOptions,
-        schema.TransposeOptionsT(),
-    )
-    graph.operators.insert(0 if first else len(graph.operators), operator)
-
-
-def _operator_code(model: Any, builtin: int) -> int:
-    for index, code in enumerate(model.operatorCodes):
-        if max(code.builtinCode, code.deprecatedBuiltinCode) == builtin:
-            return index
-    code = _schema().OperatorCodeT()
-    code.builtinCode = code.deprecatedBuiltinCode = builtin
-    code.version = 1
-    model.operatorCodes.append(code)
-    return len(model.operatorCodes) - 1
-
-
-def _add_buffer(model: Any, content: bytes | None) -> int:
-    buffer = _schema().BufferT()
-    buffer.data = content
-    model.buffers.append(buffer)
-    return len(model.buffers) - 1
-
-
 def text(name: bytes | str | None) -> str:
     """Return a string of the file as text."""
     return name.decode("utf-8", "replace") if isinstance(name, bytes) else name or ""
 
 
-def _schema() -> Any:
+def schema() -> Any:
+    """Return the module that ai-edge-litert generates from the schema."""
     with needs("convert"):
         from ai_edge_litert import schema_py_generated
     return schema_py_generated
 
 
-def _operators(model: Any) -> Iterator[tuple[Any, Any]]:
+def operators_of(model: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield every operator with its graph, all graphs of the file one after the other."""
     for graph in model.subgraphs:
         for operator in graph.operators or []:
             yield graph, operator
 
 
-def _present(graph: Any, indices: Any) -> list[Any]:
+def present(graph: Any, indices: Any) -> list[Any]:
     """Return the tensors behind the indices; −1 stands for an optional input that is absent."""
-    return [graph.tensors[index] for index in indices if index >= 0]
+    return [] if indices is None else [graph.tensors[index] for index in indices if index >= 0]
 
 
-def _is_constant(model: Any, tensor: Any) -> bool:
+def is_constant(model: Any, tensor: Any) -> bool:
+    """Say whether a tensor's values are in the file. Files made by hand may leave out the list of buffers."""
+    if tensor.buffer >= len(model.buffers or []):
+        return False
     buffer = model.buffers[tensor.buffer]
     return (buffer.data is not None and len(buffer.data) > 0) or buffer.size > 1
 
@@ -254,19 +213,31 @@ def dtype_of(tensor: Any) -> str:
 
 @cache
 def _dtype_names() -> dict[int, str]:
-    return {value: name for name, value in vars(_schema().TensorType).items() if isinstance(value, int)}
+    return {value: name for name, value in vars(schema().TensorType).items() if isinstance(value, int)}
 
 
 def _tensor(graph: Any, entry: Any) -> TfliteTensor:
-    tensor = graph.tensors[entry.tensorIndex]
-    shape = () if tensor.shape is None else tuple(int(size) for size in tensor.shape)
+    return described(graph.tensors[entry.tensorIndex], text(entry.name))
+
+
+def described(tensor: Any, argument: str) -> TfliteTensor:
+    """Return an input or output under the name callers give it.
+
+    Raises:
+        ConversionError: it has a scale per channel.
+    """
     return TfliteTensor(
-        argument=text(entry.name),
+        argument=argument,
         name=text(tensor.name),
-        shape=shape,
+        shape=shape_of(tensor),
         dtype=dtype_of(tensor),
         quantization=_quantization(tensor),
     )
+
+
+def shape_of(tensor: Any) -> tuple[int, ...]:
+    """Return the sizes of a tensor; a size the file leaves open is the one it was exported with, mostly 1."""
+    return () if tensor.shape is None else tuple(int(size) for size in tensor.shape)
 
 
 def _quantization(tensor: Any) -> Quantization | None:
@@ -287,17 +258,17 @@ def _bytes_at(data: bytes, offset: int, size: int) -> bytes:
 
 def _inline_buffer(buffer: Any) -> Any:
     """Return the buffer as one that packs its bytes in one block, aligned."""
-    schema = _schema()
+    generated = schema()
 
-    class AlignedBuffer(schema.BufferT):  # type: ignore[misc,name-defined]
+    class AlignedBuffer(generated.BufferT):  # type: ignore[misc,name-defined]
         def Pack(self, builder: Any) -> Any:
             position = None
             if self.data is not None and len(self.data) > 0:
                 position = _aligned_vector(builder, bytes(self.data))
-            schema.BufferStart(builder)
+            generated.BufferStart(builder)
             if position is not None:
-                schema.BufferAddData(builder, position)
-            return schema.BufferEnd(builder)
+                generated.BufferAddData(builder, position)
+            return generated.BufferEnd(builder)
 
     aligned = AlignedBuffer()
     aligned.data = buffer.data

@@ -14,7 +14,7 @@ import numpy as np
 
 from ipj_edge.errors import ConversionError
 from ipj_edge.protocols import Array
-from ipj_edge_converters import tflite_file
+from ipj_edge_converters import tflite_edit, tflite_file
 from ipj_edge_converters.tflite_child import run_apart
 
 Order = tuple[int, ...]
@@ -114,9 +114,9 @@ def _turn(model: Any, graph: Any, entry: Any, order: Order, *, is_input: bool) -
     shape = [int(size) for size in graph.tensors[inner].shape]
     # An input comes in the source's layout: transposing it by `order` has to give the file's.
     outer_shape = [shape[order.index(axis)] for axis in range(len(order))] if is_input else [shape[a] for a in order]
-    outer = tflite_file.add_tensor(model, graph, like=inner, shape=outer_shape, suffix="_as_in_source")
+    outer = tflite_edit.add_tensor(model, graph, like=inner, shape=outer_shape, suffix="_as_in_source")
     source, result = (outer, inner) if is_input else (inner, outer)
-    tflite_file.add_transpose(model, graph, source, result, order, first=is_input)
+    tflite_edit.add_transpose(model, graph, source, result, order, first=is_input)
     places = graph.inputs if is_input else graph.outputs
     moved = [outer if index == inner else int(index) for index in places]
     if is_input:

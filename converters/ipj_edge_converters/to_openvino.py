@@ -52,7 +52,7 @@ class ToOpenvino:
         """
         _check_precision(task)
         onnx_path = Path(task.source.onnx_path())
-        model, names = _read_onnx(onnx_path), onnx_names(onnx_path)
+        model, names = read_onnx(onnx_path), onnx_names(onnx_path)
         quantizing = task.precision == "int8" and task.source.precision != "int8"
         full_range = task.isa in ("", "vnni")
         if quantizing:
@@ -106,7 +106,13 @@ def _check_int8(operators: OperatorCount) -> None:
         )
 
 
-def _read_onnx(path: Path) -> Any:
+def read_onnx(path: Path) -> Any:
+    """Read an ONNX file as an ``openvino.Model``.
+
+    Raises:
+        UnsupportedError: openvino has no such operator; names it.
+        ConversionError: openvino cannot convert the model for another reason.
+    """
     openvino = import_openvino()
     from openvino.frontend import GeneralFailure, OpConversionFailure, OpValidationFailure
     from openvino.tools.ovc.error import BasicError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -47,11 +47,20 @@ class ToTflite:
             DataError: static int8 without calibration data.
             MissingDependencyError: the extra ``convert`` is not installed.
         """
-        source = task.source
-        batch = batch_size(source.inputs)
-        data = _float_file(source, batch)
-        check_kernels(data)
-        return write_and_read_back(data, task, batch, {tool: version(tool) for tool in _TOOLS})
+        return converted(task)
+
+
+def converted(task: ConversionTask, *, tensorwise: Sequence[str] = ("BATCH_MATMUL",)) -> StageFiles:
+    """Convert a torch source; see `ToTflite.convert`.
+
+    Args:
+        task: What is asked for.
+        tensorwise: Operators whose weights get one scale in static int8, not one a channel.
+    """
+    batch = batch_size(task.source.inputs)
+    data = _float_file(task.source, batch)
+    check_kernels(data)
+    return write_and_read_back(data, task, batch, {tool: version(tool) for tool in _TOOLS}, tensorwise=tensorwise)
 
 
 def batch_size(inputs: tuple[TensorSpec, ...]) -> int:
@@ -137,7 +146,7 @@ def check_kernels(data: bytes) -> None:
         ) from error
 
 
-def in_precision(data: bytes, task: ConversionTask, batch: int) -> bytes:
+def in_precision(data: bytes, task: ConversionTask, batch: int, tensorwise: Sequence[str] = ("BATCH_MATMUL",)) -> bytes:
     """Return a float file in the precision, and by the scheme, that a task asks for.
 
     Raises:
@@ -158,10 +167,17 @@ def in_precision(data: bytes, task: ConversionTask, batch: int) -> bytes:
         raise DataError("static int8 needs calibration data: give typical samples with --calibration")
     samples = CalibrationSamples(task.calibration, task.source.inputs, batch)
     with quiet_litert():
-        return quantized(data, samples, kept)
+        return quantized(data, samples, kept, tensorwise=tensorwise)
 
 
-def write_and_read_back(data: bytes, task: ConversionTask, batch: int, versions: dict[str, str]) -> StageFiles:
+def write_and_read_back(
+    data: bytes,
+    task: ConversionTask,
+    batch: int,
+    versions: dict[str, str],
+    *,
+    tensorwise: Sequence[str] = ("BATCH_MATMUL",),
+) -> StageFiles:
     """Bring a float file into the task's precision, write it and describe what it says.
 
     Args:
@@ -169,13 +185,14 @@ def write_and_read_back(data: bytes, task: ConversionTask, batch: int, versions:
         task: The task.
         batch: Its batch size.
         versions: Tools that made it.
+        tensorwise: Operators whose weights get one scale in static int8, not one a channel.
 
     Raises:
         ConversionError: the file is not what was asked for.
         DataError: static int8 without calibration data.
     """
     path = task.into / _FILE
-    path.write_bytes(in_precision(data, task, batch))
+    path.write_bytes(in_precision(data, task, batch, tensorwise))
     facts = tflite_file.read_facts(path.read_bytes())
     takes = _ports(task.source.inputs, facts.inputs, side="input", argument_of=argument)
     adds = _ports(task.source.outputs, facts.outputs, side="output", argument_of=output_argument)

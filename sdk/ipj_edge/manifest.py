@@ -6,6 +6,7 @@ Field by field it is described in ``docs/manifest.schema.json``, which is genera
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -53,6 +54,22 @@ class OperatorCount(msgspec.Struct, frozen=True, kw_only=True):
     float_operators: tuple[str, ...] = ()
 
 
+class StateTensor(msgspec.Struct, frozen=True, kw_only=True):
+    """A tensor that a session keeps from one inference to the next; `Model.reset` sets it back to its start.
+
+    Attributes:
+        name: Name inside the engine's file.
+        shape: Sizes; empty where the file does not say.
+        dtype: numpy dtype, or ``resource``.
+        kind: ``variable`` belongs to an operator such as an LSTM, ``resource`` is written and read by operators.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    kind: Literal["variable", "resource"] = "variable"
+
+
 class StageSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One stage: a program of the engine. A plain model has exactly one.
 
@@ -68,6 +85,8 @@ class StageSpec(msgspec.Struct, frozen=True, kw_only=True):
         parameters: Number of weights.
         file_bytes: Bytes of the engine's files of this stage.
         operators: What was read back from the file.
+        proxy_file: File that a target's proxy runs in place of ``file``; None when it runs the same one.
+        weights: Number of weights by dtype, read back from the file; empty where it was not counted.
     """
 
     name: str
@@ -81,6 +100,8 @@ class StageSpec(msgspec.Struct, frozen=True, kw_only=True):
     parameters: int
     file_bytes: int
     operators: OperatorCount
+    proxy_file: str | None = None
+    weights: dict[str, int] = {}
 
 
 class BatchSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -191,6 +212,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         preprocessing: How an image becomes the named input; only for inputs that take images.
         golden_samples: Samples in ``golden.npz``.
         notes: What a reader has to know, e.g. why the batch is static.
+        state: What the model keeps from one call to the next; empty for most. See `Model.reset`.
         scheme: How an int8 bundle was quantized: ``static`` (ranges of activations from calibration) or
             ``dynamic`` (found anew in each inference); None when we quantized nothing.
         keep_float: Patterns of operators that were kept in floating point on request.
@@ -215,6 +237,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     preprocessing: dict[str, Preprocessing] = {}
     golden_samples: int
     notes: tuple[str, ...] = ()
+    state: tuple[StateTensor, ...] = ()
     scheme: Scheme | None = None
     keep_float: tuple[str, ...] = ()
 

@@ -13,15 +13,16 @@ from time import perf_counter
 from types import TracebackType
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from ipj_edge.bundle import open_bundle
 from ipj_edge.data import shape_text
-from ipj_edge.errors import InputError, TargetUnavailableError
+from ipj_edge.errors import InputError, TargetError, TargetUnavailableError
 from ipj_edge.manifest import Bundle, Manifest
 from ipj_edge.plugins import load_target
 from ipj_edge.preprocess import apply
-from ipj_edge.protocols import Array, Session
+from ipj_edge.protocols import Array, Resettable, Session
 from ipj_edge.values import EffectiveSettings, Port, Settings, TensorSpec
 
 
@@ -83,7 +84,17 @@ def open_model(bundle: Bundle, settings: Settings, *, on: str | None = None) -> 
         raise TargetUnavailableError(
             f"'{target.name}' does not run {bundle.manifest.precision}; it runs {', '.join(target.precisions)}"
         )
-    return Model(bundle.manifest, target.open(bundle, settings), settings)
+    opened = _with_proxy_files(bundle) if stands_in else bundle
+    return Model(bundle.manifest, target.open(opened, settings), settings)
+
+
+def _with_proxy_files(bundle: Bundle) -> Bundle:
+    """Return the bundle with the files that a stand-in runs where it cannot run the target's own."""
+    stages = tuple(
+        stage if stage.proxy_file is None else msgspec.structs.replace(stage, file=stage.proxy_file)
+        for stage in bundle.manifest.stages
+    )
+    return Bundle(path=bundle.path, manifest=msgspec.structs.replace(bundle.manifest, stages=stages))
 
 
 class Model:
@@ -152,6 +163,20 @@ class Model:
         """Return a model for another thread that shares the weights where the engine can."""
         return Model(self.manifest, tuple(session.clone() for session in self._sessions), self.requested)
 
+    def reset(self) -> None:
+        """Set back what the model keeps from one call to the next, as after loading; nothing for most models.
+
+        A stateful model goes on from call to call: that is a stream, and `reset` begins a new one. Several samples
+        given at once are no stream but independent: each begins afresh, and so does the call after them.
+
+        Raises:
+            TargetError: the bundle keeps a state that its target's session cannot set back.
+        """
+        for session in self._sessions if self.manifest.state else ():
+            if not isinstance(session, Resettable):
+                raise TargetError(f"'{self.manifest.target}' cannot set back the state of this model: load it again")
+            session.reset()
+
     def close(self) -> None:
         """Release the engine's memory. Calling twice is allowed."""
         for session in self._sessions:
@@ -199,11 +224,13 @@ class Model:
         batched = {adapter.name for adapter in self._inputs if adapter.batched}
         parts = []
         for start in range(0, rows, self._at_once):
+            self.reset()
             part = {
                 name: value[start : start + self._at_once] if name in batched else value
                 for name, value in feeds.items()
             }
             parts.append(self._run_once(part, copy=True))
+        self.reset()
         return {
             name: np.concatenate([part[name] for part in parts]) if name in self._batched_outputs else value
             for name, value in parts[0].items()

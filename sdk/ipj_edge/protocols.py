@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 import msgspec
 from numpy.typing import NDArray
 
-from ipj_edge.manifest import Bundle, OperatorCount, ProviderSpec, StageSpec
+from ipj_edge.manifest import Bundle, OperatorCount, ProviderSpec, StageSpec, StateTensor
 from ipj_edge.values import (
     Availability,
     Boundary,
@@ -59,8 +59,10 @@ class Source(Protocol):
         precision: Precision it is stored in; int8 means it is already quantized.
         inputs: Inputs as callers give them.
         outputs: Outputs as callers get them, meanings not yet decided.
-        forms: What converters can get from it: ``onnx`` (see `OnnxForm`), ``torch`` (see `TorchForm`).
+        forms: What converters can get from it: ``onnx`` (see `OnnxForm`), ``torch`` (see `TorchForm`), ``tflite``
+            (see `TfliteForm`).
         versions: Tools that took part, by distribution name.
+        notes: What a reader of the manifest has to know, e.g. why the batch is static.
     """
 
     kind: str
@@ -72,6 +74,7 @@ class Source(Protocol):
     outputs: tuple[TensorSpec, ...]
     forms: tuple[str, ...]
     versions: dict[str, str]
+    notes: tuple[str, ...]
 
     def run(self, feeds: Feeds) -> dict[str, Array]:
         """Run the model as it is and return its outputs by name: the reference for parity.
@@ -106,6 +109,13 @@ class TorchForm(Protocol):
         """Return an ``nn.Module`` that takes the inputs in order and returns a tuple of outputs."""
 
 
+class TfliteForm(Protocol):
+    """A source that can be had as a .tflite file whose first graph takes its inputs and makes its outputs."""
+
+    def tflite_path(self) -> Path:
+        """Return the path of the file; inputs and outputs have the source's names in its signature or tensors."""
+
+
 class SourceOpener(Protocol):
     """A plugin of group ``ipj_edge.sources``: recognises and opens one kind of source."""
 
@@ -135,6 +145,8 @@ class ConversionTask(msgspec.Struct, frozen=True, kw_only=True):
         scheme: How to quantize, see `ChoosesOperators`.
         keep_float: Glob patterns of operators to keep in floating point, see `ChoosesOperators`.
         providers: Execution providers by their short names, best first, see `ChoosesProviders`; empty = its default.
+        min_mapped: Least share of operators that an accelerator has to run, 0..1; None for all of them, see
+            `MapsOperators`.
         half_io: Make inputs and outputs of an fp16 file float16 too, see `ChoosesProviders`.
     """
 
@@ -148,6 +160,7 @@ class ConversionTask(msgspec.Struct, frozen=True, kw_only=True):
     keep_float: tuple[str, ...] = ()
     providers: tuple[str, ...] = ()
     half_io: bool = False
+    min_mapped: float | None = None
 
 
 class StageFiles(msgspec.Struct, frozen=True, kw_only=True):
@@ -164,6 +177,9 @@ class StageFiles(msgspec.Struct, frozen=True, kw_only=True):
         opset: ONNX opset of the file; None where it does not apply.
         unreproducible: Files that may differ when the same conversion is done again.
         notes: What a reader of the manifest has to know.
+        state: Tensors the file keeps from one inference to the next.
+        proxy_file: File that a target's proxy runs in place of ``file``; None when it runs the same one.
+        weights: Number of weights by dtype, read back from the file.
         providers: Execution providers the file is meant for, best first.
         scheme: How it was quantized by this converter; None when it quantized nothing.
     """
@@ -178,6 +194,9 @@ class StageFiles(msgspec.Struct, frozen=True, kw_only=True):
     opset: int | None = None
     unreproducible: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    state: tuple[StateTensor, ...] = ()
+    proxy_file: str | None = None
+    weights: dict[str, int] = {}
     providers: tuple[ProviderSpec, ...] = ()
     scheme: Scheme | None = None
 
@@ -218,6 +237,17 @@ class ChoosesOperators(Protocol):
 
 
 @runtime_checkable
+class MapsOperators(Protocol):
+    """A converter that also heeds ``min_mapped`` of a task: it says where operators run, and refuses too few.
+
+    Attributes:
+        maps_to: The accelerator's name, for messages.
+    """
+
+    maps_to: str
+
+
+@runtime_checkable
 class ChoosesProviders(Protocol):
     """A converter that also heeds ``providers`` and ``half_io`` of a task.
 
@@ -250,6 +280,14 @@ class Session(Protocol):
 
     def close(self) -> None:
         """Release the engine's memory. Calling twice is allowed."""
+
+
+@runtime_checkable
+class Resettable(Protocol):
+    """A session that can set back what it keeps from one inference to the next."""
+
+    def reset(self) -> None:
+        """Set every state tensor back to what it is after loading."""
 
 
 class Target(Protocol):

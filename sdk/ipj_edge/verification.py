@@ -11,7 +11,7 @@ from ipj_edge.errors import ParityError
 from ipj_edge.golden import read_golden
 from ipj_edge.manifest import Bundle, OutputParity
 from ipj_edge.model import open_model
-from ipj_edge.parity import compare
+from ipj_edge.parity import compare, source_steps
 from ipj_edge.values import EffectiveSettings, Settings
 
 
@@ -53,6 +53,7 @@ def verify(path: str | Path, *, settings: Settings | None = None) -> Verificatio
         precision=bundle.manifest.precision,
         inputs="golden",
         tolerance=record.tolerance if record.loosened else None,
+        steps=source_steps(bundle.manifest),
     )
     failures = tuple(failure for comparison in compared for failure in comparison.failures)
     if failures:

@@ -69,6 +69,11 @@ if TYPE_CHECKING:
     help="Execution provider of onnxruntime-gpu, best first: cuda (the default), tensorrt; may be repeated.",
 )
 @click.option("--half-io", is_flag=True, help="Make inputs and outputs of fp16 files float16 inside the engine too.")
+@click.option(
+    "--min-mapped",
+    metavar="PERCENT",
+    help="Least share of operators the accelerator has to run, e.g. 90%.  [default: all but conversions at the border]",
+)
 @click.option("--isa", default="", help="Instruction set the device has, e.g. avx2; default assumes VNNI for int8.")
 @click.option("--max-batch", default=32, show_default=True, type=click.IntRange(1), help="Largest batch at once.")
 @click.option("--name", default="", help="Name of the bundles. Default: the source's.")
@@ -78,7 +83,7 @@ if TYPE_CHECKING:
 def command(**options: Any) -> int:
     """Convert a model into a proven bundle for each target.
 
-    SOURCE is file.py:callable, package.module:callable (both returning a torch module), a .pt2 file or an .onnx file.
+    SOURCE is file.py:callable, package.module:callable (both returning a torch module), a .pt2, .onnx or .tflite file.
     Factories and .pt2 files are trusted input: they run code of their author.
     """
     from ipj_edge.cli import _console
@@ -105,6 +110,7 @@ def _request(**options: Any) -> ConvertRequest:
         meanings=meanings,
         labels=_parse.labels(options.pop("labels")),
         preprocessing=_parse.preprocessing(options.pop("preprocess")),
+        min_mapped=_parse.share(options.pop("min_mapped")),
         max_accuracy_drop=_parse.drop(options.pop("max_accuracy_drop")),
         **options,
     )

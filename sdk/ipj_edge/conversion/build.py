@@ -39,7 +39,7 @@ from ipj_edge.manifest import (
     StageSpec,
 )
 from ipj_edge.metrics import top1_correct
-from ipj_edge.parity import RELATIVE_L2, compare
+from ipj_edge.parity import RELATIVE_L2, compare, source_steps
 from ipj_edge.plugins import load_target
 from ipj_edge.protocols import ConversionTask, Converter, Source, StageFiles
 from ipj_edge.values import Precision
@@ -92,7 +92,7 @@ def build(
         requires=msgspec.structs.replace(draft.requires, engine_version=trial.effective[0].engine_version),
     )
     write_manifest(folder, manifest)
-    return Proven(manifest=manifest, accuracy=accuracy, warnings=files.notes)
+    return Proven(manifest=manifest, accuracy=accuracy, warnings=manifest.notes)
 
 
 def _convert(prepared: Prepared, converter: Converter, target: str, precision: Precision, folder: Path) -> StageFiles:
@@ -109,6 +109,7 @@ def _convert(prepared: Prepared, converter: Converter, target: str, precision: P
         keep_float=request.keep_float if precision != "fp32" else (),
         providers=request.providers,
         half_io=request.half_io and precision == "fp16",
+        min_mapped=request.min_mapped,
     )
     try:
         return converter.convert(task)
@@ -161,7 +162,8 @@ def _draft(
         labels=request.labels,
         preprocessing=request.preprocessing,
         golden_samples=_golden(prepared).count,
-        notes=files.notes,
+        notes=(*source.notes, *files.notes),
+        state=files.state,
         scheme=files.scheme,
         keep_float=request.keep_float if precision != "fp32" else (),
     )  # fmt: skip
@@ -180,6 +182,8 @@ def _stage(prepared: Prepared, precision: Precision, files: StageFiles, folder: 
         parameters=prepared.counted.parameters,
         file_bytes=sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()),
         operators=files.operators,
+        proxy_file=files.proxy_file,
+        weights=files.weights,
     )
 
 
@@ -239,10 +243,11 @@ def _parity(prepared: Prepared, trial: TrialResult, precision: Precision, draft:
         expected[f"batch {size}"] = {key: value[:size] if key in batched else value for key, value in whole.items()}
     for name, reference in expected.items():
         # Outside the calibrated range an int8 model may differ in size; it may not be dead or NaN.
-        judged = precision != "int8" or draft.scheme == "dynamic" or name in ("calibration", "data")
+        judged = draft.scheme != "static" or name in ("calibration", "data")
         compared = compare(
             prepared.reference.outputs, reference, trial.answers[name],
             precision=precision, inputs=name, tolerance=prepared.request.tolerance, judge_size=judged,
+            steps=source_steps(draft),
         )  # fmt: skip
         figures += [comparison.figures for comparison in compared if not name.startswith("batch ")]
         failures += [failure for comparison in compared for failure in comparison.failures]

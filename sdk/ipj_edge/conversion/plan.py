@@ -10,7 +10,15 @@ from typing import TypeVar
 from ipj_edge.conversion.request import ConvertRequest
 from ipj_edge.errors import ConfigError, MissingDependencyError, SourceError, TargetUnavailableError, UnsupportedError
 from ipj_edge.plugins import CONVERTERS, SOURCES, load_converter, load_source_opener, load_target, names
-from ipj_edge.protocols import ChoosesOperators, ChoosesProviders, Converter, Source, SourceOpener, Target
+from ipj_edge.protocols import (
+    ChoosesOperators,
+    ChoosesProviders,
+    Converter,
+    MapsOperators,
+    Source,
+    SourceOpener,
+    Target,
+)
 from ipj_edge.values import Precision
 
 Plugin = TypeVar("Plugin")
@@ -28,17 +36,18 @@ def choose_opener(location: str) -> SourceOpener:
     hint = "" if ":" in location or Path(location).exists() else " (no such file)"
     raise SourceError(
         f"cannot tell what '{location}' is{hint}: expected file.py:callable, package.module:callable, "
-        "a .pt2 (torch.export) or an .onnx file"
+        "a .pt2 (torch.export), an .onnx or a .tflite file"
     )
 
 
 def choose_precisions(source: Source, target: Target, wanted: tuple[Precision, ...]) -> tuple[Precision, ...]:
-    """Return the precisions to make for a target: those wanted, else the source's own.
+    """Return the precisions to make for a target: those wanted, else its only one, else the source's own.
 
     Raises:
         TargetUnavailableError: the target does not run one of them.
     """
-    precisions = wanted or (source.precision,)
+    only = target.precisions if len(target.precisions) == 1 else ()
+    precisions = wanted or only or (source.precision,)
     for precision in precisions:
         if precision not in target.precisions:
             own = "" if wanted else f"; the source is {source.precision}, say --precision to have another"
@@ -77,6 +86,8 @@ def check_abilities(converter: Converter, request: ConvertRequest, source: Sourc
         raise TargetUnavailableError(
             f"'{converter.name}' knows no execution provider {', '.join(strange)}, only {', '.join(known) or 'none'}"
         )
+    if request.min_mapped is not None and not isinstance(converter, MapsOperators):
+        raise TargetUnavailableError(f"'{converter.name}' maps no operators to an accelerator (--min-mapped)")
     if request.half_io and not known:
         raise TargetUnavailableError(f"'{converter.name}' makes no files with float16 inputs and outputs (--half-io)")
 

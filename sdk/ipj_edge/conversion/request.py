@@ -37,6 +37,7 @@ class ConvertRequest(msgspec.Struct, frozen=True, kw_only=True):
         scheme: How to quantize int8: ``static`` (the default) or ``dynamic``; given without precisions it means int8.
         keep_float: Glob patterns of operators to keep in floating point, matched with what `inspect` lists.
         providers: Execution providers by their short names, best first; empty takes the target's default.
+        min_mapped: Least share of operators the accelerator has to run, 0..1; None for all of them.
         half_io: Make inputs and outputs of fp16 files float16 inside the engine too.
     """
 
@@ -63,6 +64,7 @@ class ConvertRequest(msgspec.Struct, frozen=True, kw_only=True):
     keep_float: tuple[str, ...] = ()
     providers: tuple[str, ...] = ()
     half_io: bool = False
+    min_mapped: float | None = None
 
 
 class Outcome:
