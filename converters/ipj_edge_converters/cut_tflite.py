@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from ipj_edge.errors import ConversionError, UnsupportedError
+from ipj_edge.protocols import StageCut
 from ipj_edge.values import Port
 from ipj_edge_converters import tflite_file
 from ipj_edge_converters.stage_exits import check_classes, check_exits
-from ipj_edge_converters.stage_graph import Operator, StageCut, StageGraph, StagePlan, Tensor
+from ipj_edge_converters.stage_graph import Operator, StageGraph, StagePlan, Tensor
 from ipj_edge_converters.stage_plan import plan_stages
 from ipj_edge_converters.tflite_macs import is_weight, operator_macs
 from ipj_edge_converters.tflite_stage import stage_bytes
@@ -59,6 +60,28 @@ def cut_tflite(
     whole = _Whole(tflite_file.inlined(path.read_bytes()), takes, adds, batch)
     plans = plan_stages(whole.graph(), exits)
     return tuple(_written(whole, plan, number, into) for number, plan in enumerate(plans, 1))
+
+
+def last_exit_only(
+    path: Path, exit_name: str, takes: Sequence[Port], adds: Sequence[Port], batch: int
+) -> tuple[bytes, int]:
+    """Return the file that computes one of its outputs and nothing else, and its number of weights.
+
+    No head of another exit is left in it.
+    """
+    whole = _Whole(tflite_file.inlined(path.read_bytes()), takes, adds, batch)
+    graph = whole.graph()
+    makers = {name: index for index, operator in enumerate(graph.operators) for name in operator.makes}
+    operators: set[int] = set()
+    waiting = [exit_name]
+    while waiting:
+        index = makers.get(waiting.pop())
+        if index is not None and index not in operators:
+            operators.add(index)
+            waiting.extend(graph.operators[index].reads)
+    inputs = {name: whole.places[name] for name in graph.inputs}
+    data = stage_bytes(whole.data, sorted(operators), inputs, {exit_name: whole.places[exit_name]})
+    return data, whole.weights(sorted(operators))
 
 
 class _Whole:
@@ -191,6 +214,7 @@ def _written(whole: _Whole, plan: StagePlan, number: int, into: Path) -> StageCu
         macs=plan.macs,
         macs_reason=plan.macs_reason,
         parameters=whole.weights(plan.operators),
+        operators=facts.operators,
     )
 
 

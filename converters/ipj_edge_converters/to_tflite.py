@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from ipj_edge.errors import ConversionError, DataError, UnsupportedError
@@ -14,6 +15,7 @@ from ipj_edge.plugins import needs
 from ipj_edge.protocols import Array, ConversionTask, Converter, StageFiles
 from ipj_edge.values import Port, Precision, Scheme, TensorSpec
 from ipj_edge_converters import tflite_file
+from ipj_edge_converters.cut_tflite import cut_tflite, last_exit_only
 from ipj_edge_converters.litert_quiet import quiet_litert
 from ipj_edge_converters.tflite_calibration import CalibrationSamples, argument, output_argument, quantized
 from ipj_edge_converters.tflite_file import TfliteFacts, TfliteTensor
@@ -47,7 +49,22 @@ class ToTflite:
             DataError: static int8 without calibration data.
             MissingDependencyError: the extra ``convert`` is not installed.
         """
-        return converted(task)
+        files = converted(task)
+        return cut(task, files)
+
+
+def cut(task: ConversionTask, files: StageFiles) -> StageFiles:
+    """Cut the whole file into stages where exits are wanted; the file itself then computes the last exit alone."""
+    if not task.exits:
+        return files
+    path, batch = task.into / _FILE, files.static_batch or 1
+    stages = cut_tflite(path, task.exits, files.takes, files.adds, batch, task.into)
+    last = stages[-1].exit_output
+    data, parameters = last_exit_only(path, last, files.takes, files.adds, batch)
+    path.write_bytes(data)
+    operators = tflite_file.read_facts(path.read_bytes()).operators
+    adds = tuple(port for port in files.adds if port.name == last)
+    return msgspec.structs.replace(files, adds=adds, operators=operators, stages=stages, parameters=parameters)
 
 
 def converted(task: ConversionTask, *, tensorwise: Sequence[str] = ("BATCH_MATMUL",)) -> StageFiles:

@@ -17,7 +17,7 @@ from ipj_edge_converters.onnx_files import load_onnx, rename_tensors, set_dimens
 from ipj_edge_converters.sources.feeds import example_arrays
 from ipj_edge_converters.tflite_calibration import argument, output_argument
 from ipj_edge_converters.tflite_layout import in_source_layout
-from ipj_edge_converters.to_tflite import batch_size, check_kernels, static_shape, write_and_read_back
+from ipj_edge_converters.to_tflite import batch_size, check_kernels, cut, static_shape, write_and_read_back
 
 _SAMPLES = 3
 
@@ -51,7 +51,7 @@ class ToTfliteOnnx2tf:
         check_kernels(data)
         data = in_source_layout(data, *_questions_and_answers(task, batch))
         versions = {PROGRAM: program_version(program), "ai-edge-litert": version("ai-edge-litert")}
-        return write_and_read_back(data, task, batch, versions)
+        return cut(task, write_and_read_back(data, task, batch, versions))
 
 
 def _plain_model(source: Any, batch: int) -> Any:
