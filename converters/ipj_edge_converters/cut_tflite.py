@@ -35,6 +35,8 @@ _STATEFUL = frozenset(
         *("READ_VARIABLE", "VAR_HANDLE"),
     )
 )
+# They run other graphs of the file.
+_CALLS = frozenset(("CALL", "CALL_ONCE", "IF", "STABLEHLO_COMPOSITE", "WHILE"))
 
 
 def cut_tflite(
@@ -52,7 +54,8 @@ def cut_tflite(
 
     Raises:
         ConfigError: fewer than two exits, an unknown one, an output that is none, or exits of different shapes.
-        UnsupportedError: a stage would need a tensor without the batch axis, or the model keeps a state; named.
+        UnsupportedError: a stage would need a tensor without the batch axis, or the model keeps a state or has control
+            flow; named.
         ConversionError: the file is damaged, or not the one the ports describe.
     """
     check_exits(exits, [port.name for port in adds])
@@ -96,7 +99,8 @@ class _Whole:
         self.data, self._batch = data, batch
         self._model = tflite_file.parse(data)
         self._names = tflite_file.operator_names(self._model)
-        self._main = self._model.subgraphs[tflite_file.only_signature(self._model).subgraphIndex]
+        self._refuse_calls()
+        (self._main,) = self._model.subgraphs
         own = {self._index(port, self._main.inputs): port.name for port in takes}
         self._inputs = tuple(own.values())
         own |= {self._index(port, self._main.outputs): port.name for port in adds}
@@ -183,19 +187,26 @@ class _Whole:
         data = self._model.buffers[self._main.tensors[index].buffer].data
         return data is not None and len(data) > 0
 
-    def _refuse_states(self) -> None:
-        names = (self._names[operator.opcodeIndex] for graph in self._model.subgraphs for operator in graph.operators)
-        found = next((name for name in names if name in _STATEFUL), None)
-        if found is None and any(tensor.isVariable for graph in self._model.subgraphs for tensor in graph.tensors):
-            found = next(
-                self._names[each.opcodeIndex]
-                for each in self._main.operators
-                if any(index >= 0 and self._main.tensors[index].isVariable for index in each.inputs)
-            )
-        if found is not None:
+    def _refuse_calls(self) -> None:
+        if len(self._model.subgraphs) > 1:
+            found = sorted({name for name in self._names if name in _CALLS}) or ["several graphs"]
             raise UnsupportedError(
-                f"a model that keeps a state cannot exit early ({found}): a sample that leaves would not update it",
-                (found,),
+                f"a file in which operators run other graphs ({', '.join(found)}) cannot be cut: convert a model "
+                "without control flow",
+                tuple(found),
+            )
+
+    def _refuse_states(self) -> None:
+        found = [
+            self._names[operator.opcodeIndex]
+            for operator in self._main.operators
+            if self._names[operator.opcodeIndex] in _STATEFUL
+            or any(index >= 0 and self._main.tensors[index].isVariable for index in operator.inputs)
+        ]
+        if found:
+            raise UnsupportedError(
+                f"a model that keeps a state cannot exit early ({found[0]}): a sample that leaves would not update it",
+                (found[0],),
             )
 
 

@@ -49,10 +49,7 @@ class Chain:
     def __init__(self, programs: Programs, batched_inputs: frozenset[str]) -> None:
         sessions = programs.stages
         self._gate = programs.gate
-        self._unbatched = {
-            port.name for session in sessions for port in session.stage.takes if port.name not in batched_inputs
-        } - {port.name for session in sessions for port in session.stage.adds}
-        self._stages = tuple(self._stage(sessions, index) for index in range(len(sessions)))
+        self._stages = tuple(_stage(sessions, index, batched_inputs) for index in range(len(sessions)))
         self._last = len(sessions) - 1
         self.answer_name = self._stages[-1].exit
         self.counts = [0] * len(sessions)
@@ -79,10 +76,10 @@ class Chain:
         if until is not None and self._times is None:
             raise ConfigError("a deadline needs the times of the stages: run `ipj-edge exits tune` on this device")
         if rows == 1 and not self._recall:
-            return self._run_row(dict(feeds), deepest, until)
-        answered = self._run_rows(dict(feeds), rows, deepest, until)
-        for index, samples in enumerate(np.bincount(answered.exit_indices, minlength=self._last + 1)):
-            self._count(index, int(samples))
+            answered = self._run_row(dict(feeds), deepest, until)
+        else:
+            answered = self._run_rows(dict(feeds), rows, deepest, until)
+        self._count(answered.exit_indices, free=max_exit is None and until is None)
         return answered
 
     def every(self, feeds: dict[str, Array]) -> dict[str, Array]:
@@ -110,7 +107,6 @@ class Chain:
                 break
         if index == self._last:
             self._check_numbers(outputs[-1], np.zeros(1, np.intp))
-        self._count(index, 1)
         return Answered(outputs[-1], np.array([index]))
 
     def _leaves(self, index: int, outputs: list[Array]) -> bool:
@@ -179,18 +175,25 @@ class Chain:
                 place = int(places[bad.argmax()])
                 raise TargetError(f"sample {place}: the last exit '{self.answer_name}' answers NaN; check the input")
 
-    def _count(self, index: int, samples: int) -> None:
-        self.counts[index] += samples
-        warning = self._shares.add(index, samples) if self._shares is not None and samples else None
+    def _count(self, exit_indices: Array, *, free: bool) -> None:
+        """Count exits; only where nothing but the policy decided can they be held against the certified shares."""
+        if len(exit_indices) == 1:
+            index = int(exit_indices[0])
+            self.counts[index] += 1
+            warning = self._shares.add(index) if free and self._shares is not None else None
+        else:
+            leavers = np.bincount(exit_indices, minlength=self._last + 1).tolist()
+            self.counts = [before + left for before, left in zip(self.counts, leavers, strict=True)]
+            warning = self._shares.add_batch(leavers) if free and self._shares is not None else None
         if warning is not None:
             _log.warning("%s", warning)
 
-    def _stage(self, sessions: tuple[Session, ...], index: int) -> _Stage:
-        spec = sessions[index].stage
-        later = {port.name for session in sessions[index + 1 :] for port in session.stage.takes}
-        made = {port.name for session in sessions[: index + 1] for port in session.stage.adds}
-        inputs = {port.name for session in sessions for port in session.stage.takes} - self._unbatched
-        if spec.exit_output is None:
-            raise ConfigError(f"stage '{spec.name}' has no exit: convert the model again")
-        port = next(port for port in spec.adds if port.name == spec.exit_output)
-        return _Stage(sessions[index], spec.exit_output, output_adapter(port), tuple(sorted(later & (made | inputs))))
+
+def _stage(sessions: tuple[Session, ...], index: int, batched_inputs: frozenset[str]) -> _Stage:
+    spec = sessions[index].stage
+    later = {port.name for session in sessions[index + 1 :] for port in session.stage.takes}
+    there = {port.name for session in sessions[: index + 1] for port in session.stage.adds} | batched_inputs
+    if spec.exit_output is None:
+        raise ConfigError(f"stage '{spec.name}' has no exit: convert the model again")
+    port = next(port for port in spec.adds if port.name == spec.exit_output)
+    return _Stage(sessions[index], spec.exit_output, output_adapter(port), tuple(sorted(later & there)))

@@ -24,7 +24,7 @@ from ipj_edge.manifest import Bundle, Manifest
 from ipj_edge.preprocess import apply
 from ipj_edge.programs import Programs, open_programs
 from ipj_edge.protocols import Array, Resettable, Session
-from ipj_edge.values import EffectiveSettings, Settings
+from ipj_edge.values import EffectiveSettings, Settings, TensorSpec
 
 Exits = ExitPolicy | Literal["auto", "off", "all"]
 
@@ -128,6 +128,14 @@ class Model:
             (port.name, output_adapter(port, specs.get(port.name))) for port in self._whole.stage.adds
         )
         self._first_exit = np.zeros(1, np.intp)
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """The outputs that `run` answers with: all of a plain model, the last exit of one with several."""
+        if len(self.manifest.stages) == 1:
+            return self.manifest.outputs
+        last = self.manifest.stages[-1].exit_output
+        return tuple(spec for spec in self.manifest.outputs if spec.name == last)
 
     @property
     def sessions(self) -> tuple[Session, ...]:

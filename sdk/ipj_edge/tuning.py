@@ -22,10 +22,10 @@ from ipj_edge.exits import (
     engine_files,
     make_policy,
     make_record,
-    tune,
     tuned_under,
     write_exits,
 )
+from ipj_edge.exits.tuning import tune
 from ipj_edge.manifest import Bundle
 from ipj_edge.model import Model, open_model
 from ipj_edge.plugins import load_exit_rule

@@ -137,13 +137,13 @@ def _print(tuning: Tuning) -> None:
     )
     saved = 1 - tuned.expected.cost / tuned.never.cost if tuned.never.cost else 0.0
     _console.say(
-        f"expected: {tuned.expected.cost:.4g} {unit} an inference instead of {tuned.never.cost:.4g} ({saved:.1%} saved), "
-        f"{certificate.loss} {tuned.expected.risk:.2%} on {certificate.n_test} test samples"
+        f"expected: {tuned.expected.cost:.4g} {unit} an inference instead of {tuned.never.cost:.4g} "
+        f"({saved:.1%} saved), {certificate.loss} {tuned.expected.risk:.2%} on {certificate.n_test} test samples"
     )
     if certificate.holds:
         _console.say(
-            f"certified: {certificate.loss} at most {certificate.epsilon:.2%} at {1 - certificate.delta:.0%} confidence "
-            f"({certificate.method}, p = {certificate.p_value:.3g})"
+            f"certified: {certificate.loss} at most {certificate.epsilon:.2%} at "
+            f"{1 - certificate.delta:.0%} confidence ({certificate.method}, p = {certificate.p_value:.3g})"
         )
     else:
         _console.say(f"not certified: {certificate.reason}")
