@@ -25,6 +25,7 @@ import onnxruntime
 import resnet20_exits
 from ai_edge_litert.interpreter import Interpreter
 
+from ipj_edge.protocols import StageCut
 from ipj_edge.values import Port
 from ipj_edge_converters.cut_onnx import cut_onnx
 from ipj_edge_converters.cut_openvino import cut_openvino
@@ -32,7 +33,6 @@ from ipj_edge_converters.cut_tflite import cut_tflite
 from ipj_edge_converters.onnx_files import save_onnx
 from ipj_edge_converters.onnx_quantize import quantize
 from ipj_edge_converters.openvino_file import import_openvino
-from ipj_edge_converters.stage_graph import StageCut
 from ipj_edge_converters.to_openvino import read_onnx
 
 GOALS_US = {"tflite": 2, "onnxruntime": 15, "openvino": 25}

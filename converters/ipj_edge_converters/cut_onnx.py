@@ -13,15 +13,16 @@ from typing import Any
 import numpy as np
 
 from ipj_edge.plugins import needs
-from ipj_edge.protocols import Array
+from ipj_edge.protocols import Array, StageCut
 from ipj_edge.values import Port, Quantization, TensorSpec
 from ipj_edge_converters.onnx_files import load_onnx, save_onnx
 from ipj_edge_converters.onnx_macs import node_macs
 from ipj_edge_converters.onnx_observed import Observation, Observed, observe
+from ipj_edge_converters.onnx_operators import count_operators
 from ipj_edge_converters.onnx_stage import reads_of, stage_model
 from ipj_edge_converters.onnx_weights import count_weights
 from ipj_edge_converters.stage_exits import check_classes, check_exits
-from ipj_edge_converters.stage_graph import Operator, StageCut, StageGraph, StagePlan, Tensor
+from ipj_edge_converters.stage_graph import Operator, StageGraph, StagePlan, Tensor
 from ipj_edge_converters.stage_plan import plan_stages
 
 # They convert, clip, slice or pad values row by row; see `Operator.repeatable`.
@@ -126,6 +127,7 @@ def _written(model: Any, seen: Observation, plan: StagePlan, number: int, into: 
         macs=None if seen.open_sizes else plan.macs,
         macs_reason=reason,
         parameters=count_weights(stage),
+        operators=count_operators(into / f"{name}.onnx"),
     )
 
 

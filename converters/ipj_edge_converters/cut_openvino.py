@@ -24,10 +24,11 @@ from typing import Any
 import msgspec
 
 from ipj_edge.errors import ConversionError
+from ipj_edge.protocols import StageCut
 from ipj_edge.values import Port, TensorSpec
 from ipj_edge_converters.cut_onnx import cut_onnx
 from ipj_edge_converters.openvino_file import XML_NAME, import_openvino, write
-from ipj_edge_converters.stage_graph import StageCut
+from ipj_edge_converters.openvino_operators import count_operators
 from ipj_edge_converters.to_openvino import onnx_names, read_onnx
 
 
@@ -61,7 +62,7 @@ def _converted(onnx_path: Path, cut: StageCut, into: Path) -> StageCut:
         _check(saved.input(port.engine_name), port)
     for port in cut.adds:
         _check(saved.output(port.engine_name), port)
-    return msgspec.structs.replace(cut, file=f"{cut.name}/{XML_NAME}")
+    return msgspec.structs.replace(cut, file=f"{cut.name}/{XML_NAME}", operators=count_operators(folder / XML_NAME))
 
 
 def _check(engine_port: Any, port: Port) -> None:

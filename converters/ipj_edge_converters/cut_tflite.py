@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from ipj_edge.errors import ConversionError, UnsupportedError
+from ipj_edge.protocols import StageCut
 from ipj_edge.values import Port
 from ipj_edge_converters import tflite_file
 from ipj_edge_converters.stage_exits import check_classes, check_exits
-from ipj_edge_converters.stage_graph import Operator, StageCut, StageGraph, StagePlan, Tensor
+from ipj_edge_converters.stage_graph import Operator, StageGraph, StagePlan, Tensor
 from ipj_edge_converters.stage_plan import plan_stages
 from ipj_edge_converters.tflite_macs import is_weight, operator_macs
 from ipj_edge_converters.tflite_stage import stage_bytes
@@ -34,6 +35,8 @@ _STATEFUL = frozenset(
         *("READ_VARIABLE", "VAR_HANDLE"),
     )
 )
+# They run other graphs of the file.
+_CALLS = frozenset(("CALL", "CALL_ONCE", "IF", "STABLEHLO_COMPOSITE", "WHILE"))
 
 
 def cut_tflite(
@@ -51,7 +54,8 @@ def cut_tflite(
 
     Raises:
         ConfigError: fewer than two exits, an unknown one, an output that is none, or exits of different shapes.
-        UnsupportedError: a stage would need a tensor without the batch axis, or the model keeps a state; named.
+        UnsupportedError: a stage would need a tensor without the batch axis, or the model keeps a state or has control
+            flow; named.
         ConversionError: the file is damaged, or not the one the ports describe.
     """
     check_exits(exits, [port.name for port in adds])
@@ -59,6 +63,28 @@ def cut_tflite(
     whole = _Whole(tflite_file.inlined(path.read_bytes()), takes, adds, batch)
     plans = plan_stages(whole.graph(), exits)
     return tuple(_written(whole, plan, number, into) for number, plan in enumerate(plans, 1))
+
+
+def last_exit_only(
+    path: Path, exit_name: str, takes: Sequence[Port], adds: Sequence[Port], batch: int
+) -> tuple[bytes, int]:
+    """Return the file that computes one of its outputs and nothing else, and its number of weights.
+
+    No head of another exit is left in it.
+    """
+    whole = _Whole(tflite_file.inlined(path.read_bytes()), takes, adds, batch)
+    graph = whole.graph()
+    makers = {name: index for index, operator in enumerate(graph.operators) for name in operator.makes}
+    operators: set[int] = set()
+    waiting = [exit_name]
+    while waiting:
+        index = makers.get(waiting.pop())
+        if index is not None and index not in operators:
+            operators.add(index)
+            waiting.extend(graph.operators[index].reads)
+    inputs = {name: whole.places[name] for name in graph.inputs}
+    data = stage_bytes(whole.data, sorted(operators), inputs, {exit_name: whole.places[exit_name]})
+    return data, whole.weights(sorted(operators))
 
 
 class _Whole:
@@ -73,7 +99,8 @@ class _Whole:
         self.data, self._batch = data, batch
         self._model = tflite_file.parse(data)
         self._names = tflite_file.operator_names(self._model)
-        self._main = self._model.subgraphs[tflite_file.only_signature(self._model).subgraphIndex]
+        self._refuse_calls()
+        (self._main,) = self._model.subgraphs
         own = {self._index(port, self._main.inputs): port.name for port in takes}
         self._inputs = tuple(own.values())
         own |= {self._index(port, self._main.outputs): port.name for port in adds}
@@ -160,19 +187,26 @@ class _Whole:
         data = self._model.buffers[self._main.tensors[index].buffer].data
         return data is not None and len(data) > 0
 
-    def _refuse_states(self) -> None:
-        names = (self._names[operator.opcodeIndex] for graph in self._model.subgraphs for operator in graph.operators)
-        found = next((name for name in names if name in _STATEFUL), None)
-        if found is None and any(tensor.isVariable for graph in self._model.subgraphs for tensor in graph.tensors):
-            found = next(
-                self._names[each.opcodeIndex]
-                for each in self._main.operators
-                if any(index >= 0 and self._main.tensors[index].isVariable for index in each.inputs)
-            )
-        if found is not None:
+    def _refuse_calls(self) -> None:
+        if len(self._model.subgraphs) > 1:
+            found = sorted({name for name in self._names if name in _CALLS}) or ["several graphs"]
             raise UnsupportedError(
-                f"a model that keeps a state cannot exit early ({found}): a sample that leaves would not update it",
-                (found,),
+                f"a file in which operators run other graphs ({', '.join(found)}) cannot be cut: convert a model "
+                "without control flow",
+                tuple(found),
+            )
+
+    def _refuse_states(self) -> None:
+        found = [
+            self._names[operator.opcodeIndex]
+            for operator in self._main.operators
+            if self._names[operator.opcodeIndex] in _STATEFUL
+            or any(index >= 0 and self._main.tensors[index].isVariable for index in operator.inputs)
+        ]
+        if found:
+            raise UnsupportedError(
+                f"a model that keeps a state cannot exit early ({found[0]}): a sample that leaves would not update it",
+                (found[0],),
             )
 
 
@@ -191,6 +225,7 @@ def _written(whole: _Whole, plan: StagePlan, number: int, into: Path) -> StageCu
         macs=plan.macs,
         macs_reason=plan.macs_reason,
         parameters=whole.weights(plan.operators),
+        operators=facts.operators,
     )
 
 

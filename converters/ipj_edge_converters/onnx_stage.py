@@ -43,6 +43,28 @@ def stage_model(model: Any, plan: StagePlan, name: str, tensors: Mapping[str, Ob
     return stage
 
 
+def last_exit_only(model: Any, exit_name: str) -> Any:
+    """Return the model that computes one of its outputs and nothing else: no head of another exit is left in it."""
+    makers = {name: index for index, node in enumerate(model.graph.node) for name in node.output if name}
+    operators: set[int] = set()
+    waiting = [exit_name]
+    while waiting:
+        index = makers.get(waiting.pop())
+        if index is not None and index not in operators:
+            operators.add(index)
+            waiting.extend(reads_of(model.graph.node[index]))
+    weights = {tensor.name for tensor in model.graph.initializer}
+    plan = StagePlan(
+        exit=exit_name,
+        operators=tuple(sorted(operators)),
+        takes=tuple(value.name for value in model.graph.input if value.name not in weights),
+        adds=(exit_name,),
+        shapes_of=(),
+        macs=None,
+    )
+    return stage_model(model, plan, model.graph.name, {})
+
+
 def _captured(node: Any) -> Iterator[str]:
     for attribute in node.attribute:
         for graph in (*attribute.graphs, *((attribute.g,) if attribute.HasField("g") else ())):

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 
 import msgspec
 
-from ipj_edge.values import Port
-
 
 class Operator(msgspec.Struct, frozen=True, kw_only=True):
     """One operator of a graph.
@@ -87,27 +85,3 @@ class StagePlan(msgspec.Struct, frozen=True, kw_only=True):
     shapes_of: tuple[str, ...]
     macs: int | None
     macs_reason: str = ""
-
-
-class StageCut(msgspec.Struct, frozen=True, kw_only=True):
-    """One stage, cut out of a model's file and written.
-
-    Attributes:
-        name: ``stage1`` for the first.
-        file: Its file, relative to the folder that was written to.
-        takes: Tensors it takes from the pool: inputs of the model, and what earlier stages added.
-        adds: Tensors it adds to the pool: its exit first, then what later stages take.
-        exit_output: The output of the model it answers with.
-        macs: Multiply-accumulates for one sample; None with a reason.
-        macs_reason: Why macs is None.
-        parameters: Number of weights in its file.
-    """
-
-    name: str
-    file: str
-    takes: tuple[Port, ...]
-    adds: tuple[Port, ...]
-    exit_output: str
-    macs: int | None
-    macs_reason: str = ""
-    parameters: int

@@ -134,9 +134,11 @@ class _Planner:
                 yield name
 
     def _is_repeated(self, name: str, stage: int) -> bool:
+        if name in self._from_shapes:
+            return True
         if self._graph.tensors[name].batched:
             return self._has_smaller_source(name)
-        if name in self._from_shapes or self._only_rearranges(name):
+        if self._only_rearranges(name):
             return True
         operator = self._graph.operators[self._maker[name]]
         shape = list(self._graph.tensors[name].shape)

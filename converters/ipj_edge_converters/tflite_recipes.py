@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Sequence
+from contextlib import redirect_stderr
 from typing import Any
 
 from ipj_edge.errors import ConversionError
@@ -93,8 +95,10 @@ def apply_recipe(data: bytes, recipe: Any, statistics: Any) -> bytes:
     with needs("convert"):
         from ai_edge_quantizer import quantizer
     try:
-        engine = quantizer.Quantizer(bytearray(data), recipe.get_quantization_recipe())
-        result = engine.quantize(statistics, enable_progress_bar=False, enable_progress_report=False)
+        # One of its progress bars cannot be turned off.
+        with redirect_stderr(io.StringIO()):
+            engine = quantizer.Quantizer(bytearray(data), recipe.get_quantization_recipe())
+            result = engine.quantize(statistics, enable_progress_bar=False, enable_progress_report=False)
     except (ValueError, RuntimeError, KeyError, NotImplementedError) as error:
         first = str(error).strip().split("\n")[0]
         raise ConversionError(f"ai-edge-quantizer failed on this model: {first}") from error

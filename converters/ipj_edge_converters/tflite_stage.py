@@ -11,8 +11,6 @@ from typing import Any
 from ipj_edge_converters import tflite_file
 from ipj_edge_converters.tflite_file import schema
 
-# Operators that run other graphs of the file, which then stay in it.
-_CALLS = frozenset(("CALL", "IF", "STABLEHLO_COMPOSITE", "WHILE"))
 _KEPT_METADATA = frozenset(("min_runtime_version",))
 
 
@@ -20,24 +18,22 @@ def stage_bytes(data: bytes, operators: Sequence[int], takes: Mapping[str, int],
     """Return the file of one stage.
 
     Args:
-        data: The whole file, every buffer inline; only its main graph is cut.
+        data: The whole file: one graph, one signature, every buffer inline.
         operators: Indices of the stage's operators.
-        takes: Tensors of the main graph that become inputs, by the name they get in the signature.
+        takes: Tensors that become inputs, by the name they get there and in the signature.
         adds: Tensors that become outputs, likewise.
     """
     model = tflite_file.parse(data)
-    index = tflite_file.only_signature(model).subgraphIndex
-    graph = model.subgraphs[index]
+    (graph,) = model.subgraphs
     graph.operators = [graph.operators[each] for each in operators]
     places = _keep_tensors(graph, (*takes.values(), *adds.values()))
+    for name, old in (*takes.items(), *adds.items()):
+        graph.tensors[places[old]].name = name
     graph.inputs = [places[each] for each in takes.values()]
     graph.outputs = [places[each] for each in adds.values()]
-    names = tflite_file.operator_names(model)
-    if not any(names[operator.opcodeIndex] in _CALLS for operator in graph.operators):
-        model.subgraphs, index = [graph], 0
-    model.signatureDefs = [_signature(graph, index, takes, adds)]
-    _keep_codes(model)
-    _keep_buffers(model)
+    model.signatureDefs = [_signature(graph, takes, adds)]
+    _keep_codes(model, graph)
+    _keep_buffers(model, graph)
     return tflite_file.pack(model)
 
 
@@ -65,10 +61,9 @@ def _moved(indices: Any, places: Mapping[int, int]) -> list[int] | None:
     return None if indices is None else [places[int(index)] if index >= 0 else -1 for index in indices]
 
 
-def _signature(graph: Any, index: int, takes: Mapping[str, int], adds: Mapping[str, int]) -> Any:
+def _signature(graph: Any, takes: Mapping[str, int], adds: Mapping[str, int]) -> Any:
     signature = schema().SignatureDefT()
     signature.signatureKey = b"serving_default"
-    signature.subgraphIndex = index
     signature.inputs = [_argument(name, place) for name, place in zip(takes, graph.inputs, strict=True)]
     signature.outputs = [_argument(name, place) for name, place in zip(adds, graph.outputs, strict=True)]
     return signature
@@ -80,21 +75,19 @@ def _argument(name: str, place: int) -> Any:
     return argument
 
 
-def _keep_codes(model: Any) -> None:
-    operators = [operator for graph in model.subgraphs for operator in graph.operators or []]
-    kept = sorted({operator.opcodeIndex for operator in operators})
+def _keep_codes(model: Any, graph: Any) -> None:
+    kept = sorted({operator.opcodeIndex for operator in graph.operators})
     model.operatorCodes = [model.operatorCodes[old] for old in kept]
-    for operator in operators:
+    for operator in graph.operators:
         operator.opcodeIndex = kept.index(operator.opcodeIndex)
 
 
-def _keep_buffers(model: Any) -> None:
+def _keep_buffers(model: Any, graph: Any) -> None:
     """Drop buffers that are not used, and share the first one, which is empty by definition, among what has no data."""
-    holders = [tensor for graph in model.subgraphs for tensor in graph.tensors]
     model.metadata = [each for each in model.metadata or [] if tflite_file.text(each.name) in _KEPT_METADATA]
     model.metadataBuffer = None
     buffers, places = [model.buffers[0]], {0: 0}
-    for holder in (*holders, *model.metadata):
+    for holder in (*graph.tensors, *model.metadata):
         old = holder.buffer
         if old not in places:
             data = model.buffers[old].data

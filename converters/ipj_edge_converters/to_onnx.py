@@ -6,15 +6,20 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from ipj_edge.errors import ConfigError, DataError, TargetUnavailableError
 from ipj_edge.plugins import needs
 from ipj_edge.protocols import ConversionTask, Converter, StageFiles
 from ipj_edge.values import Port, Precision, Scheme
+from ipj_edge_converters.cut_onnx import cut_onnx
 from ipj_edge_converters.onnx_dynamic import quantize_dynamically
 from ipj_edge_converters.onnx_files import load_onnx, save_onnx
 from ipj_edge_converters.onnx_graphs import opset_of
 from ipj_edge_converters.onnx_operators import count_operators
 from ipj_edge_converters.onnx_quantize import Choices, quantize
+from ipj_edge_converters.onnx_stage import last_exit_only
+from ipj_edge_converters.onnx_weights import count_weights
 from ipj_edge_converters.sources.feeds import static_batch
 
 _FILE = "model.onnx"
@@ -43,7 +48,17 @@ class ToOnnx:
             ConversionError: the quantizer failed.
         """
         model, isa = _converted(task)
-        return write_and_read_back(model, task, isa)
+        files = write_and_read_back(model, task, isa)
+        return _cut(task, files) if task.exits else files
+
+
+def _cut(task: ConversionTask, files: StageFiles) -> StageFiles:
+    """Cut the whole file into stages; the file itself then computes the last exit alone."""
+    path = task.into / files.file
+    stages = cut_onnx(path, task.exits, task.source.inputs, task.into)
+    unsplit = last_exit_only(load_onnx(path), stages[-1].exit_output)
+    files = write_and_read_back(unsplit, task, files.isa)
+    return msgspec.structs.replace(files, stages=stages, parameters=count_weights(unsplit))
 
 
 def _converted(task: ConversionTask) -> tuple[Any, str]:

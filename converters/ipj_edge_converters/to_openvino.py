@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -51,6 +51,8 @@ class ToOpenvino:
             ConversionError: the conversion failed, or what came out is not int8 where int8 was asked for.
         """
         _check_precision(task)
+        if task.exits:
+            return _staged(task, self.convert)
         onnx_path = Path(task.source.onnx_path())
         model, names = read_onnx(onnx_path), onnx_names(onnx_path)
         quantizing = task.precision == "int8" and task.source.precision != "int8"
@@ -65,6 +67,13 @@ class ToOpenvino:
             _check_int8(operators)
         tools = ("openvino", "nncf") if quantizing else ("openvino",)
         return _stage_files(task, operators, "vnni" if quantizing and full_range else "", tools)
+
+
+def _staged(task: ConversionTask, convert: Callable[[ConversionTask], StageFiles]) -> StageFiles:
+    # The cutter itself builds on this module.
+    from ipj_edge_converters.openvino_stages import stage_and_convert
+
+    return stage_and_convert(task, convert)
 
 
 def _check_precision(task: ConversionTask) -> None:
@@ -92,7 +101,7 @@ def _kept_in_float(model: Any, task: ConversionTask, names: set[str]) -> tuple[A
         model = model.clone()
     layers = [
         Operator(each.get_type_name(), each.get_friendly_name())
-        for each in model.get_ops()
+        for each in model.get_ordered_ops()
         if each.get_type_name() not in _NO_OPERATORS
     ]
     return model, tuple(each.name for each in matching(task.keep_float, layers))

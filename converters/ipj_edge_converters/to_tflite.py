@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from ipj_edge.errors import ConversionError, DataError, UnsupportedError
@@ -14,6 +15,7 @@ from ipj_edge.plugins import needs
 from ipj_edge.protocols import Array, ConversionTask, Converter, StageFiles
 from ipj_edge.values import Port, Precision, Scheme, TensorSpec
 from ipj_edge_converters import tflite_file
+from ipj_edge_converters.cut_tflite import cut_tflite, last_exit_only
 from ipj_edge_converters.litert_quiet import quiet_litert
 from ipj_edge_converters.tflite_calibration import CalibrationSamples, argument, output_argument, quantized
 from ipj_edge_converters.tflite_file import TfliteFacts, TfliteTensor
@@ -47,7 +49,22 @@ class ToTflite:
             DataError: static int8 without calibration data.
             MissingDependencyError: the extra ``convert`` is not installed.
         """
-        return converted(task)
+        files = converted(task)
+        return cut(task, files)
+
+
+def cut(task: ConversionTask, files: StageFiles) -> StageFiles:
+    """Cut the whole file into stages where exits are wanted; the file itself then computes the last exit alone."""
+    if not task.exits:
+        return files
+    path, batch = task.into / _FILE, files.static_batch or 1
+    stages = cut_tflite(path, task.exits, files.takes, files.adds, batch, task.into)
+    last = stages[-1].exit_output
+    data, parameters = last_exit_only(path, last, files.takes, files.adds, batch)
+    path.write_bytes(data)
+    operators = tflite_file.read_facts(path.read_bytes()).operators
+    adds = tuple(port for port in files.adds if port.name == last)
+    return msgspec.structs.replace(files, adds=adds, operators=operators, stages=stages, parameters=parameters)
 
 
 def converted(task: ConversionTask, *, tensorwise: Sequence[str] = ("BATCH_MATMUL",)) -> StageFiles:
@@ -57,14 +74,13 @@ def converted(task: ConversionTask, *, tensorwise: Sequence[str] = ("BATCH_MATMU
         task: What is asked for.
         tensorwise: Operators whose weights get one scale in static int8, not one a channel.
     """
-    batch = _batch_size(task.source.inputs)
+    batch = batch_size(task.source.inputs)
     data = _float_file(task.source, batch)
-    _check_kernels(data)
-    (task.into / _FILE).write_bytes(in_precision(data, task, batch, tensorwise))
-    return _described(task, tflite_file.read_facts((task.into / _FILE).read_bytes()), batch)
+    check_kernels(data)
+    return write_and_read_back(data, task, batch, {tool: version(tool) for tool in _TOOLS}, tensorwise=tensorwise)
 
 
-def _batch_size(inputs: tuple[TensorSpec, ...]) -> int:
+def batch_size(inputs: tuple[TensorSpec, ...]) -> int:
     """Return the batch size the file is fixed to: the source's own where it is a number, else 1."""
     sizes = {spec.shape[spec.batch_axis] for spec in inputs if spec.batch_axis is not None}
     fixed = {size for size in sizes if isinstance(size, int)}
@@ -73,7 +89,12 @@ def _batch_size(inputs: tuple[TensorSpec, ...]) -> int:
     return fixed.pop() if fixed else 1
 
 
-def _static_shape(spec: TensorSpec, batch: int) -> tuple[int, ...]:
+def static_shape(spec: TensorSpec, batch: int) -> tuple[int, ...]:
+    """Return an input's sizes with the batch fixed.
+
+    Raises:
+        UnsupportedError: another size is dynamic.
+    """
     shape = []
     for axis, size in enumerate(spec.shape):
         if isinstance(size, str) and axis != spec.batch_axis:
@@ -106,7 +127,7 @@ def _float_file(source: Any, batch: int) -> bytes:
 
 
 def _example(spec: TensorSpec, batch: int) -> Array:
-    return np.zeros(_static_shape(spec, batch), dtype=spec.dtype)
+    return np.zeros(static_shape(spec, batch), dtype=spec.dtype)
 
 
 def _conversion_failure(error: Exception) -> ConversionError:
@@ -123,7 +144,7 @@ def _conversion_failure(error: Exception) -> ConversionError:
     return ConversionError(f"litert-torch could not convert the model: {type(error).__name__}: {_first_line(told)}")
 
 
-def _check_kernels(data: bytes) -> None:
+def check_kernels(data: bytes) -> None:
     """Refuse a file with an operator that the engine has no kernel for; litert-torch writes such files."""
     from ai_edge_litert import interpreter
 
@@ -166,7 +187,30 @@ def in_precision(data: bytes, task: ConversionTask, batch: int, tensorwise: Sequ
         return quantized(data, samples, kept, tensorwise=tensorwise)
 
 
-def _described(task: ConversionTask, facts: TfliteFacts, batch: int) -> StageFiles:
+def write_and_read_back(
+    data: bytes,
+    task: ConversionTask,
+    batch: int,
+    versions: dict[str, str],
+    *,
+    tensorwise: Sequence[str] = ("BATCH_MATMUL",),
+) -> StageFiles:
+    """Bring a float file into the task's precision, write it and describe what it says.
+
+    Args:
+        data: A float file whose signature has the names that litert-torch gives.
+        task: The task.
+        batch: Its batch size.
+        versions: Tools that made it.
+        tensorwise: Operators whose weights get one scale in static int8, not one a channel.
+
+    Raises:
+        ConversionError: the file is not what was asked for.
+        DataError: static int8 without calibration data.
+    """
+    path = task.into / _FILE
+    path.write_bytes(in_precision(data, task, batch, tensorwise))
+    facts = tflite_file.read_facts(path.read_bytes())
     takes = _ports(task.source.inputs, facts.inputs, side="input", argument_of=argument)
     adds = _ports(task.source.outputs, facts.outputs, side="output", argument_of=output_argument)
     if task.precision == "int8":
@@ -174,14 +218,14 @@ def _described(task: ConversionTask, facts: TfliteFacts, batch: int) -> StageFil
     if task.precision == "int8" and task.scheme == "static":
         for port in takes:
             check_coverage(port, np.asarray((task.calibration or {})[port.name]))
-    tools = (*_TOOLS, "ai-edge-quantizer") if task.precision != "fp32" else _TOOLS
+    quantizer = {"ai-edge-quantizer": version("ai-edge-quantizer")} if task.precision != "fp32" else {}
     return StageFiles(
         file=_FILE,
         takes=takes,
         adds=adds,
         static_batch=batch,
         operators=facts.operators,
-        versions={tool: version(tool) for tool in tools},
+        versions={**versions, **quantizer},
         notes=notes_on(task, batch),
         scheme=task.scheme if task.precision == "int8" else None,
     )

@@ -22,8 +22,11 @@ INT8_TOP1 = 0.97
 INT8_SPREAD = 0.25
 SLICE_FACTOR = 10.0
 SLICE_FLOOR = 1e-6
+# One step of a half-precision number relative to its size (10 and 7 bits of fraction): answers that differ by less
+# may round to the same number.
+_ROUNDING: dict[Precision, float] = {"fp32": 0.0, "fp16": 2.0**-10, "bf16": 2.0**-7, "int8": 0.0}
 PROBABILITY_QUANTUM = 2 / 256
-SOURCE_STEPS = 2
+SOURCE_ROUNDINGS = 2
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +44,7 @@ def compare(
     precision: Precision,
     inputs: str,
     tolerance: float | None = None,
-    judge_size: bool = True,
+    judge_values: bool = True,
     steps: Mapping[str, float] | None = None,
 ) -> tuple[Comparison, ...]:
     """Compare all outputs of a source with those of a bundle on the same inputs.
@@ -53,10 +56,10 @@ def compare(
         precision: Precision of the bundle: decides the tolerance.
         inputs: What the inputs were, for the messages, e.g. ``calibration`` or ``random``.
         tolerance: Relative L2 allowed instead of the precision's own.
-        judge_size: False leaves the size of the difference unjudged (int8 outside its calibrated range) and
-            judges names, shapes, NaN and constant slices only.
+        judge_values: False judges names, shapes and NaN only, and leaves the values unjudged (static int8 outside its
+            calibrated range).
         steps: Step of outputs that are integers in the source already, see `source_steps`: two engines may differ by
-            `SOURCE_STEPS` of them, and a slice that moves no further in the source may be constant.
+            `SOURCE_ROUNDINGS` of them, and a slice that moves no further in the source may be constant.
     """
     if set(reference) != set(candidate):
         missing = f"outputs differ: the source has {sorted(reference)}, the bundle {sorted(candidate)}"
@@ -64,7 +67,7 @@ def compare(
     return tuple(
         _compare_output(
             spec, np.asarray(reference[spec.name]), np.asarray(candidate[spec.name]), precision, inputs,
-            tolerance if tolerance is not None else RELATIVE_L2[precision], judge_size,
+            tolerance if tolerance is not None else RELATIVE_L2[precision], judge_values,
             (steps or {}).get(spec.name, 0.0),
         )
         for spec in specs
@@ -108,8 +111,9 @@ def _compare_output(
         worst_slice_l2=float(slices["l2"].max()) if slices else None,
         top1_agreement=_top1(spec, want, got),
     )
-    failures = _constant_slices(where, spec, slices) if slices else []
-    if judge and figures.max_abs > SOURCE_STEPS * step * (1 + 1e-6):
+    failures: list[str] = []
+    if judge and figures.max_abs > SOURCE_ROUNDINGS * step * (1 + 1e-6):
+        failures += _constant_slices(where, spec, slices, _ROUNDING[precision]) if slices else []
         judge_int8 = precision == "int8"
         failures += _judge_size(where, figures, limit)
         failures += (
@@ -154,19 +158,19 @@ def _judge_int8(where: str, spec: TensorSpec, figures: OutputParity, slices: dic
     return failures
 
 
-def _constant_slices(where: str, spec: TensorSpec, slices: dict[str, Any]) -> list[str]:
-    dead = np.flatnonzero(_has_spread(spec, slices) & (slices["got_spread"] == 0.0))
+def _constant_slices(where: str, spec: TensorSpec, slices: dict[str, Any], rounding: float) -> list[str]:
+    dead = np.flatnonzero(_has_spread(spec, slices, rounding) & (slices["got_spread"] == 0.0))
     if not dead.size:
         return []
     shown = ", ".join(str(int(index)) for index in dead[:5]) + (", …" if dead.size > 5 else "")
     return [f"{where}: slice {shown} of the last axis is constant, in the source it is not"]
 
 
-def _has_spread(spec: TensorSpec, slices: dict[str, Any]) -> Any:
+def _has_spread(spec: TensorSpec, slices: dict[str, Any], rounding: float = 0.0) -> Any:
     # A class that is never likely stays below one step of an int8 probability: that is not a dead slice.
     floor = PROBABILITY_QUANTUM if spec.meaning == "probabilities" else 0.0
-    floor = max(floor, SOURCE_STEPS * slices["step"] * (1 + 1e-6))
-    return slices["want_spread"] > np.maximum(SLICE_FLOOR * slices["want_peak"], floor)
+    floor = max(floor, SOURCE_ROUNDINGS * slices["step"] * (1 + 1e-6))
+    return slices["want_spread"] > np.maximum(max(SLICE_FLOOR, rounding) * slices["want_peak"], floor)
 
 
 def _slice_figures(want: Array, got: Array, step: float) -> dict[str, Any]:

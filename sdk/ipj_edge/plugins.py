@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 from ipj_edge.errors import MissingDependencyError, PluginNotFoundError
-from ipj_edge.protocols import Converter, FileInspector, PowerProbe, SourceOpener, Target
+from ipj_edge.protocols import Converter, ExitRule, FileInspector, PowerProbe, SourceOpener, Target
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -19,18 +19,19 @@ CONVERTERS = "ipj_edge.converters"
 TARGETS = "ipj_edge.targets"
 POWER_PROBES = "ipj_edge.power_probes"
 INSPECTORS = "ipj_edge.inspectors"
-
-_OPENVINO_TELEMETRY = "openvino_telemetry"
-_ORT_DISABLE_TELEMETRY = "ORT_DISABLE_TELEMETRY"
-_ABSENT = object()
+EXIT_RULES = "ipj_edge.exit_rules"
 
 _KINDS = {
     SOURCES: "source",
     CONVERTERS: "converter",
     TARGETS: "target",
     POWER_PROBES: "power probe",
+    EXIT_RULES: "exit rule",
     INSPECTORS: "inspector",
 }
+_OPENVINO_TELEMETRY = "openvino_telemetry"
+_ORT_DISABLE_TELEMETRY = "ORT_DISABLE_TELEMETRY"
+_ABSENT = object()
 
 
 def _entries(group: str) -> dict[str, EntryPoint]:
@@ -88,6 +89,11 @@ def load_inspector(name: str) -> FileInspector:
 def load_probe(name: str) -> PowerProbe:
     """Load a power probe plugin by name; see `load`."""
     return cast(PowerProbe, load(POWER_PROBES, name))
+
+
+def load_exit_rule(name: str) -> ExitRule:
+    """Load an exit rule plugin by name; see `load`."""
+    return cast(ExitRule, load(EXIT_RULES, name))
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -15,6 +15,7 @@ from ipj_edge.values import (
     Availability,
     Boundary,
     EffectiveSettings,
+    Meaning,
     Port,
     Precision,
     ProbeFacts,
@@ -159,6 +160,7 @@ class ConversionTask(msgspec.Struct, frozen=True, kw_only=True):
         calibration: Arrays by input name, first axis = samples; None for a float conversion.
         into: Empty folder to write the engine's files to.
         isa: Instruction set the device is known to have, e.g. ``vnni`` or ``avx2``; empty = assume VNNI.
+        exits: Outputs that are exits, in any order: the converted file is cut into a stage for each. Empty = whole.
         scheme: How to quantize, see `ChoosesOperators`.
         keep_float: Glob patterns of operators to keep in floating point, see `ChoosesOperators`.
         providers: Execution providers by their short names, best first, see `ChoosesProviders`; empty = its default.
@@ -178,6 +180,33 @@ class ConversionTask(msgspec.Struct, frozen=True, kw_only=True):
     providers: tuple[str, ...] = ()
     half_io: bool = False
     min_mapped: float | None = None
+    exits: tuple[str, ...] = ()
+
+
+class StageCut(msgspec.Struct, frozen=True, kw_only=True):
+    """One stage, cut out of a model's file and written.
+
+    Attributes:
+        name: ``stage1`` for the first.
+        file: Its file, relative to the folder that was written to.
+        takes: Tensors it takes from the pool: inputs of the model, and what earlier stages added.
+        adds: Tensors it adds to the pool: its exit first, then what later stages take.
+        exit_output: The output of the model it answers with.
+        macs: Multiply-accumulates for one sample; None with a reason.
+        macs_reason: Why macs is None.
+        parameters: Number of weights in its file.
+        operators: What was read back from its file.
+    """
+
+    name: str
+    file: str
+    takes: tuple[Port, ...]
+    adds: tuple[Port, ...]
+    exit_output: str
+    macs: int | None
+    macs_reason: str = ""
+    parameters: int
+    operators: OperatorCount
 
 
 class StageFiles(msgspec.Struct, frozen=True, kw_only=True):
@@ -193,6 +222,9 @@ class StageFiles(msgspec.Struct, frozen=True, kw_only=True):
         isa: Instruction set the quantization assumes; empty for none.
         opset: ONNX opset of the file; None where it does not apply.
         unreproducible: Files that may differ when the same conversion is done again.
+        stages: The stages the file was cut into, by depth; empty when it was not cut. The file itself then computes
+            the last exit alone.
+        parameters: Number of weights in the file itself where it was cut; None means those of the source.
         notes: What a reader of the manifest has to know.
         state: Tensors the file keeps from one inference to the next.
         proxy_file: File that a target's proxy runs in place of ``file``; None when it runs the same one.
@@ -210,6 +242,8 @@ class StageFiles(msgspec.Struct, frozen=True, kw_only=True):
     isa: str = ""
     opset: int | None = None
     unreproducible: tuple[str, ...] = ()
+    stages: tuple[StageCut, ...] = ()
+    parameters: int | None = None
     notes: tuple[str, ...] = ()
     state: tuple[StateTensor, ...] = ()
     proxy_file: str | None = None
@@ -409,4 +443,52 @@ class PowerProbe(Protocol):
 
         Raises:
             ProbeUnavailableError: no such sensor, no permission, or nothing to read; says what to do.
+        """
+
+
+Scorer = Callable[[Sequence[Array]], Array]
+"""From the outputs of the exits so far, oldest first, each of shape (n, …), to n scores in float64."""
+
+RowScorer = Callable[[Sequence[Array]], float]
+"""The same for n = 1, as a Python float."""
+
+
+class ExitRule(Protocol):
+    """A plugin of group ``ipj_edge.exit_rules``: says how sure a model is of each sample after each exit.
+
+    A sample leaves at an exit when its score there is at least that exit's threshold. A sample whose outputs are no
+    numbers must score NaN or −inf: it never leaves.
+
+    Attributes:
+        name: Name of the rule.
+        meanings: What the outputs it can judge hold.
+        looks_back: How many earlier exits' outputs it reads; None for all of them. Entries of older exits may be
+            anything.
+        parameters: Names of the numbers it takes for every exit; a missing one has the rule's default.
+    """
+
+    name: str
+    meanings: tuple[Meaning, ...]
+    looks_back: int | None
+    parameters: tuple[str, ...]
+
+    def bounds(self, exits: int) -> tuple[float, float]:
+        """Return the smallest and largest score of a model with so many exits, ±inf included."""
+
+    def bind(self, exit_index: int, meaning: Meaning, parameters: Mapping[str, float]) -> Scorer:
+        """Return the scorer of one exit. The score of a sample may not depend on the other samples.
+
+        Raises:
+            ConfigError: a parameter is outside its range.
+        """
+
+
+@runtime_checkable
+class RowExitRule(Protocol):
+    """An exit rule that is quicker for one sample at a time."""
+
+    def bind_row(self, exit_index: int, meaning: Meaning, parameters: Mapping[str, float]) -> RowScorer | None:
+        """Return a scorer of one row, or None where there is no quicker way.
+
+        Its scores may differ from those of `ExitRule.bind` by 1e-9: nearer to a threshold than that, the other decides.
         """
