@@ -15,6 +15,7 @@ from ipj_edge_converters.sources.tflite_specs import batch_of, ports
 from ipj_edge_converters.tflite_entry import read_entry
 from ipj_edge_converters.tflite_numbers import read_numbers
 from ipj_edge_converters.tflite_state import read_state
+from ipj_edge_converters.to_tflite import cut
 
 FILE = "model.tflite"
 
@@ -37,7 +38,7 @@ class TfliteAsIs:
         check_precision(task)
         data = task.source.tflite_path().read_bytes()
         (task.into / FILE).write_bytes(data)
-        return described(tflite_file.parse(tflite_file.inlined(data)), task.source)
+        return cut(task, described(tflite_file.parse(tflite_file.inlined(data)), task.source))
 
 
 def check_precision(task: ConversionTask) -> None:

@@ -220,3 +220,36 @@ def test_macs_and_weights_are_counted_from_the_operators(builder, write, open_so
 def test_outputs_can_be_renamed(scaled_sum, write, converted):
     with load(converted(write(scaled_sum), output_names=("scores",))) as model:
         assert list(model.run(np.zeros((1, 3, 5), np.float32)).outputs) == ["scores"]
+
+
+def two_exits(builder):
+    x = builder.tensor("x", (1, 4))
+    early, hidden, late = (builder.tensor(name, (1, 4)) for name in ("early", "hidden", "late"))
+    weights = np.random.default_rng(0).normal(size=(3, 4, 4)).astype(np.float32)
+    for number, (read, made) in enumerate(((x, hidden), (hidden, early), (hidden, late))):
+        constant = builder.tensor(f"weights{number}", (4, 4), data=weights[number])
+        builder.operator("FULLY_CONNECTED", (read, constant, -1), (made,), options=("FullyConnectedOptions", {}))
+    builder.ends((x,), (early, late))
+    builder.signature("serving_default", 0, {"x": x}, {"early": early, "late": late})
+    return builder
+
+
+def test_a_file_with_several_exits_is_cut_into_stages(builder, write, converted):
+    path = write(two_exits(builder))
+    bundle = converted(path, split_at=("exits",))
+    manifest = open_bundle(bundle).manifest
+    assert [stage.exit_output for stage in manifest.stages] == ["early", "late"]
+    x = np.random.default_rng(1).normal(size=(3, 4)).astype(np.float32)
+    with load(converted(path, name="whole")) as whole, load(bundle, exits="all") as stages:
+        found = stages.run_every_output(x)
+        for name, value in whole.run(x).outputs.items():
+            assert (found[name] == value).all()
+
+
+def test_stages_are_refused_for_the_edge_tpu(builder, write, converted):
+    x, early, late = (builder.tensor(name, (1, 4), "INT8", scale=0.5) for name in ("x", "early", "late"))
+    builder.operator("RELU", (x,), (early,), version=2)
+    builder.operator("TANH", (early,), (late,), version=2)
+    builder.ends((x,), (early, late))
+    with pytest.raises(UnsupportedError):
+        converted(write(builder), "edgetpu", split_at=("exits",))
