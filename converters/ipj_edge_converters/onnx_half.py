@@ -9,6 +9,7 @@ from typing import Any
 from ipj_edge.errors import ConversionError
 from ipj_edge.plugins import needs
 from ipj_edge_converters.onnx_files import load_onnx
+from ipj_edge_converters.onnx_graphs import all_graphs
 from ipj_edge_converters.onnx_quantize import kept_nodes, prepare
 from ipj_edge_converters.quiet import first_line, quiet
 
@@ -31,6 +32,10 @@ def halve(source: Path, *, keep_float: tuple[str, ...], half_io: bool) -> Any:
     excluded = kept_nodes(model, keep_float)
     try:
         with quiet("root", "onnxruntime"):
-            return float16.convert_float_to_float16(model, keep_io_types=not half_io, node_block_list=excluded)
+            half = float16.convert_float_to_float16(model, keep_io_types=not half_io, node_block_list=excluded)
     except Exception as error:
         raise ConversionError(f"onnxruntime's float16 converter failed: {first_line(error)}") from error
+    for graph in all_graphs(half.graph):
+        # It declares float16 for what the operators left out give in float32; the true types are inferred anew.
+        del graph.value_info[:]
+    return half
