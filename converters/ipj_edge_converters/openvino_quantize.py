@@ -23,7 +23,14 @@ from ipj_edge.values import TensorSpec
 from ipj_edge_converters.openvino_file import one_line
 
 
-def quantize(model: Any, calibration: Mapping[str, Array], inputs: tuple[TensorSpec, ...], *, full_range: bool) -> Any:
+def quantize(
+    model: Any,
+    calibration: Mapping[str, Array],
+    inputs: tuple[TensorSpec, ...],
+    *,
+    full_range: bool,
+    kept: tuple[str, ...] = (),
+) -> Any:
     """Return a quantized copy of a float model.
 
     Args:
@@ -33,6 +40,7 @@ def quantize(model: Any, calibration: Mapping[str, Array], inputs: tuple[TensorS
         full_range: Use all eight bits of the weights, which is exact only where the CPU has VNNI (or on Arm);
             otherwise seven, so that no pair of products saturates (NNCF leaves depthwise convolutions at eight;
             their kernels do not add products in pairs).
+        kept: Names of layers to leave in floating point.
 
     Raises:
         ConversionError: NNCF cannot quantize this model.
@@ -52,6 +60,7 @@ def quantize(model: Any, calibration: Mapping[str, Array], inputs: tuple[TensorS
                 preset=nncf.QuantizationPreset.MIXED,
                 subset_size=len(samples),
                 model_type=nncf.ModelType.TRANSFORMER if has_attention(model) else None,
+                ignored_scope=nncf.IgnoredScope(names=list(kept)) if kept else None,
                 advanced_parameters=advanced,
             )
         except (nncf.ValidationError, nncf.InternalError, nncf.UnsupportedModelError, RuntimeError) as error:

@@ -13,6 +13,7 @@ from ipj_edge.benchmark.quality import Quality
 from ipj_edge.benchmark.queries import LEAST
 from ipj_edge.benchmark.results import EarlyExit, Entry, ExitRecord, Latency, WindowRecord
 from ipj_edge.benchmark.scenarios import Scenario
+from ipj_edge.device_proof import missing_proof
 from ipj_edge.energy import Tariff, cost_of, tops_per_watt
 from ipj_edge.manifest import Bundle, Manifest
 from ipj_edge.values import EffectiveSettings, Settings
@@ -148,10 +149,9 @@ def _warnings(loaded: Loaded, scenario: Scenario, measured: Measured, contention
     if measured.total("missed"):
         slots = int(measured.total("missed") + measured.total("queries"))
         found.append(f"{int(measured.total('missed'))} of {slots} slots of the pace were missed: too slow for it")
-    if loaded.bundle.manifest.parity.verified_on != "target":
-        found.append(
-            f"proven on {loaded.bundle.manifest.parity.verified_on}, not on this target: run `ipj-edge verify` here"
-        )
+    unproven = missing_proof(loaded.bundle)
+    if unproven:
+        found.append(unproven)
     return (*found, *_drift(measured))
 
 
