@@ -99,6 +99,23 @@ class ExitRecord(msgspec.Struct, frozen=True, kw_only=True):
     macs: int | None = None
 
 
+class QualityTarget(msgspec.Struct, frozen=True, kw_only=True):
+    """A figure of quality that an entry should reach.
+
+    Attributes:
+        figure: Name of the figure.
+        least: Its target.
+        value: What was reached; None when there is nothing to judge by.
+        met: Whether it was reached; None when it could not be judged, with the reason.
+    """
+
+    figure: str
+    least: float
+    value: float | None = None
+    met: bool | None = None
+    reason: str = ""
+
+
 class ReliabilityBin(msgspec.Struct, frozen=True, kw_only=True):
     """Samples whose largest class probability lies in one tenth of 0..1.
 
@@ -127,6 +144,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
         missed: Slots of the pace that were missed.
         accuracy: On the given data; None with a reason.
         quality: All metrics that were asked for.
+        targets: Quality targets of the suite it is from.
         load_s: Seconds to open, check and load the bundle.
         first_s: Seconds of the first inference.
         warm_up_s: Seconds of the warm-up.
@@ -168,6 +186,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     accuracy: Accuracy | None
     accuracy_reason: str = ""
     quality: tuple[Score, ...] = ()
+    targets: tuple[QualityTarget, ...] = ()
     load_s: float = 0.0
     first_s: float = 0.0
     warm_up_s: float | None = None

@@ -31,6 +31,7 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         every: Paces such as ``20ms``; empty is back to back.
         data: Labelled data, relative to the suite's file; empty takes the suite's.
         metrics: Names of metrics; empty takes the suite's.
+        at_least: Quality targets by figure, e.g. ``{ "top-1" = "90%" }``; a target that is missed is exit code 5.
     """
 
     bundles: tuple[str, ...]
@@ -42,6 +43,7 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     every: tuple[str, ...] = ()
     data: str = ""
     metrics: tuple[str, ...] = ()
+    at_least: dict[str, str] = {}
 
 
 class SuiteFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -77,11 +79,13 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
         name: What it is called.
         path: Folder of the bundle.
         options: How to bench it; one scenario.
+        at_least: Quality targets by figure.
     """
 
     name: str
     path: Path
     options: BenchOptions
+    at_least: dict[str, float] = {}
 
     @property
     def scenario(self) -> Scenario:
@@ -157,6 +161,7 @@ def _base_options(file: SuiteFile, path: Path, options: BenchOptions) -> BenchOp
 def _cells(sweep: Sweep, file: SuiteFile, path: Path, base: BenchOptions) -> Iterator[Cell]:
     data = _data(sweep.data or file.data, path)
     threads = sweep.threads or (base.settings.threads,)
+    at_least = {figure: quantity(least)[0] for figure, least in sweep.at_least.items()}
     for bundle in _bundles(sweep, path):
         for scenario, count, early_exit in itertools.product(_scenarios(sweep), threads, sweep.exits):
             options = msgspec.structs.replace(
@@ -167,7 +172,7 @@ def _cells(sweep: Sweep, file: SuiteFile, path: Path, base: BenchOptions) -> Ite
                 early_exit=early_exit,
                 scenarios=(scenario,),
             )
-            yield Cell(name=_name(bundle, options), path=bundle, options=options)
+            yield Cell(name=_name(bundle, options), path=bundle, options=options, at_least=at_least)
 
 
 def _scenarios(sweep: Sweep) -> list[Scenario]:
