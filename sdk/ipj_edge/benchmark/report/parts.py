@@ -18,15 +18,7 @@ def warnings(entries: Sequence[Entry], tuned: Sequence[Tuned]) -> str:
     """Return what a reader has to know first; the same warning of several entries is said once."""
     said: dict[str, list[str]] = {}
     for entry in entries:
-        for text in entry.warnings:
-            said.setdefault(text, []).append(title(entry))
-        for target in (target for target in entry.targets if target.met is False):
-            text = f"quality target missed: {target.figure} {target.value:.4g} where {target.least:g} is asked for"
-            said.setdefault(text, []).append(title(entry))
-        if entry.joules_per_inference.value is None:
-            said.setdefault(f"no joules: {entry.joules_per_inference.reason}", []).append(title(entry))
-        elif entry.joules_per_inference.provenance == "modelled":
-            text = "joules are modelled from CPU time, not measured: good for comparing, not for a battery"
+        for text in _warnings_of(entry):
             said.setdefault(text, []).append(title(entry))
     for one in tuned:
         if one.certificate.method == "none":
@@ -35,6 +27,20 @@ def warnings(entries: Sequence[Entry], tuned: Sequence[Tuned]) -> str:
         return ""
     items = "".join(f"<li>{escape(_sentence(text))} {_whose(names, len(entries))}</li>" for text, names in said.items())
     return f'<section class="warnings" id="warnings"><h2>Read this first</h2><ul>{items}</ul></section>'
+
+
+def _warnings_of(entry: Entry) -> list[str]:
+    found = list(entry.warnings)
+    for target in entry.targets:
+        if target.met is False:
+            found.append(
+                f"quality target missed: {target.figure} {target.value:.4g} where {target.least:g} is asked for"
+            )
+    if entry.joules_per_inference.value is None:
+        found.append(f"no joules: {entry.joules_per_inference.reason}")
+    elif entry.joules_per_inference.provenance == "modelled":
+        found.append("joules are modelled from CPU time, not measured: good for comparing, not for a battery")
+    return found
 
 
 def cards(entries: Sequence[Entry]) -> str:
