@@ -353,6 +353,18 @@ class Resettable(Protocol):
         """Set every state tensor back to what it is after loading."""
 
 
+@runtime_checkable
+class Adopting(Protocol):
+    """A session that can read another session's output where it lies."""
+
+    def adopt(self, feeds: Feeds) -> None:
+        """Take the memory of these arrays as inputs of their shapes: a run given the very same arrays copies nothing.
+
+        The arrays must stay where they are for as long as the session is used. A run given other arrays of the same
+        shapes still copies, into that memory.
+        """
+
+
 class Target(Protocol):
     """A plugin of group ``ipj_edge.targets``: an engine on hardware.
 
