@@ -26,6 +26,7 @@ from ipj_edge.values import TensorSpec
 from ipj_edge_converters.keep_float import Operator, matching
 from ipj_edge_converters.onnx_biases import flatten_biases
 from ipj_edge_converters.onnx_files import load_onnx
+from ipj_edge_converters.onnx_float_nodes import hold_in_float
 from ipj_edge_converters.onnx_graphs import opset_of
 from ipj_edge_converters.onnx_runtime import as_engine_runs
 from ipj_edge_converters.quiet import first_line, quiet
@@ -93,7 +94,9 @@ def quantize(source: Path, inputs: tuple[TensorSpec, ...], calibration: Mapping[
             )
         except Exception as error:
             raise ConversionError(f"onnxruntime's quantizer failed: {first_line(error)}") from error
-        return load_onnx(written)
+        model = load_onnx(written)
+        hold_in_float(model, excluded)
+        return model
 
 
 def prepare(model: Any, file: str) -> Any:

@@ -97,6 +97,18 @@ class MacCount(msgspec.Struct, frozen=True, kw_only=True):
     parameters: int
 
 
+class StagedModule(Protocol):
+    """A torch module with several exits, as its author may write it; every output of its ``forward`` is an exit.
+
+    Attributes:
+        stages: The trunk, cut at the exits: one module an exit, in order of depth.
+        heads: One module an exit, from its stage's features to what it answers.
+    """
+
+    stages: Any
+    heads: Any
+
+
 class OnnxForm(Protocol):
     """A source that can be had as a float (or already quantized) ONNX file."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,6 +28,7 @@ PROVIDER = "CPUExecutionProvider"
 # fp16 files come here only where this target stands in for a GPU: x86 CPUs widen them to float32.
 _EXECUTION_PRECISION = {"fp32": "f32", "int8": "int8", "fp16": "f32"}
 _MAX_LANES = 16
+_CODE = re.compile(r"^\d+ : [A-Z_]+ : ")
 _ERRORS_ONLY = 3
 
 Shapes = tuple[tuple[int, ...], ...]
@@ -125,7 +127,7 @@ def engine_errors() -> tuple[type[Exception], ...]:
 def one_line(error: Exception, file: Path) -> str:
     """Return an engine's message on one line, without codes and without the path of this machine."""
     text = " ".join(str(error).split()).replace(str(file), file.name).replace(f"{file.parent}/", "")
-    return text.rpartition("[ONNXRuntimeError] : ")[2][:300]
+    return _CODE.sub("", text.rpartition("[ONNXRuntimeError] : ")[2])[:300]
 
 
 def _effective(onnxruntime: Any, loaded: Any, settings: Settings, precision: str) -> EffectiveSettings:
