@@ -140,11 +140,11 @@ def _shown(cell: str, reasons: list[str]) -> str:
 _HEAD = f"""# Public models on every target
 
 Written by `docs/models.py` over a folder of public models; nothing here is typed by hand. Each file was converted in
-its own precision with nothing said beyond the sizes and ranges it leaves open. A cell is the bundle's precision, its top-1
-accuracy on the first {_SAMPLES} labelled samples where there are any, and the largest relative L2 between source and
-bundle over all outputs and inputs; `by` names the target that stood in for one that cannot run here. `exit N [k]` is a
-refusal with its exit code and the reason below. In the accuracies of the LSTM models every sample begins with a fresh
-state.
+its own precision with nothing said beyond the sizes and ranges it leaves open. A cell is the bundle's precision, its
+top-1 accuracy on the first {_SAMPLES} labelled samples where there are any, and the largest relative L2 between source
+and bundle over all outputs and inputs; `by` names the target that stood in for one that cannot run here. `exit N [k]`
+is a refusal with its exit code and the reason below. In the accuracies of the LSTM models every sample begins with a
+fresh state.
 """
 
 
