@@ -9,12 +9,13 @@ import msgspec
 
 from ipj_edge.errors import TargetUnavailableError, UnsupportedError
 from ipj_edge.protocols import ConversionTask, Converter, StageFiles
-from ipj_edge.values import Precision
+from ipj_edge.values import Precision, TensorSpec
 from ipj_edge_converters import tflite_file
 from ipj_edge_converters.sources.tflite_specs import batch_of, ports
 from ipj_edge_converters.tflite_entry import read_entry
 from ipj_edge_converters.tflite_numbers import read_numbers
 from ipj_edge_converters.tflite_state import read_state
+from ipj_edge_converters.to_tflite import cut
 
 FILE = "model.tflite"
 
@@ -37,7 +38,7 @@ class TfliteAsIs:
         check_precision(task)
         data = task.source.tflite_path().read_bytes()
         (task.into / FILE).write_bytes(data)
-        return described(tflite_file.parse(tflite_file.inlined(data)), task.source)
+        return cut(task, described(tflite_file.parse(tflite_file.inlined(data)), task.source))
 
 
 def check_precision(task: ConversionTask) -> None:
@@ -65,8 +66,10 @@ def described(model: Any, source: Any) -> StageFiles:
     """Say what a file takes and makes; its outputs go by the source's names."""
     entry, numbers = read_entry(model), read_numbers(model)
     batch = batch_of(entry)
-    names = [spec.name for spec in source.outputs]
-    outputs = (msgspec.structs.replace(port, name=name) for port, name in zip(ports(entry.outputs), names, strict=True))
+    outputs = (
+        msgspec.structs.replace(port, name=spec.name, shape=_engine_shape(spec, batch))
+        for port, spec in zip(ports(entry.outputs), source.outputs, strict=True)
+    )
     return StageFiles(
         file=FILE,
         takes=ports(entry.inputs),
@@ -79,6 +82,11 @@ def described(model: Any, source: Any) -> StageFiles:
         weights=numbers.weights,
         scheme="dynamic" if numbers.dynamic else None,
     )
+
+
+def _engine_shape(spec: TensorSpec, batch: int) -> tuple[int | str, ...]:
+    """Return the sizes the engine answered with: those in the file are stale where the user gave open sizes."""
+    return tuple(batch if axis == spec.batch_axis else size for axis, size in enumerate(spec.shape))
 
 
 _: type[Converter] = TfliteAsIs

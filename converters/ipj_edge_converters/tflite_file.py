@@ -29,8 +29,13 @@ _PRODUCTS = frozenset(
         *("FULLY_CONNECTED", "LSTM", "RNN", "SVDF", "UNIDIRECTIONAL_SEQUENCE_LSTM", "UNIDIRECTIONAL_SEQUENCE_RNN"),
     }
 )
-# These run other subgraphs, whose operators are counted there.
-_CALLS = frozenset({"IF", "WHILE", "CALL", "CALL_ONCE", "STABLEHLO_COMPOSITE"})
+# These run other subgraphs, whose operators are counted there, or fetch and keep values.
+_CALLS = frozenset(
+    (
+        *("IF", "WHILE", "CALL", "CALL_ONCE", "STABLEHLO_COMPOSITE"),
+        *("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE"),
+    )
+)
 
 
 class TfliteTensor(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,7 +157,8 @@ def count_operators(model: Any) -> OperatorCount:
         touched = present(graph, operator.outputs)
         touched += [tensor for tensor in present(graph, operator.inputs) if not is_constant(model, tensor)]
         if any(dtype_of(tensor) in _FLOATS for tensor in touched) and not _is_hybrid(model, graph, operator, name):
-            floats.append(f"{name}:{text(graph.tensors[operator.outputs[0]].name)}")
+            made = present(graph, operator.outputs)
+            floats.append(f"{name}:{text(made[0].name) if made else ''}")
     return OperatorCount(total=total, float_operators=tuple(floats))
 
 

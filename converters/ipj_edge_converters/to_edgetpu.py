@@ -41,6 +41,7 @@ class ToEdgetpu:
             ConversionError: the conversion or the compilation failed.
             DataError: no calibration data.
         """
+        _check_whole(task)
         files = converted(task, tensorwise=_TENSORWISE)
         path = task.into / files.file
         model = tflite_file.parse(path.read_bytes())
@@ -65,6 +66,7 @@ class EdgetpuAsIs:
             UnsupportedError: the file is not full int8, or the Edge TPU would run fewer operators than asked for.
             TargetUnavailableError: the source is quantized and another precision is wanted.
         """
+        _check_whole(task)
         files = TfliteAsIs().convert(task)
         if files.scheme == "dynamic":
             raise UnsupportedError(
@@ -128,6 +130,17 @@ def check_share(placement: Placement, wanted: float | None) -> None:
         f"the Edge TPU {how} {inner - len(left)} of {inner} operators{of_macs}{why}{advice}",
         tuple(dict.fromkeys(each.type for each in left)),
     )
+
+
+def _check_whole(task: ConversionTask) -> None:
+    """Refuse stages: each would have to be compiled on its own, and none of that could be proven without a device.
+
+    Programs compiled together have answered wrongly on the device (google-coral/edgetpu issue 85).
+    """
+    if task.exits:
+        raise UnsupportedError(
+            f"'{_TARGET}' takes no model cut into stages ({', '.join(task.exits)}): convert its last exit alone"
+        )
 
 
 def _check_same_ends(whole: Any, compiled: Any) -> None:

@@ -15,7 +15,7 @@ from ipj_edge.plugins import needs
 from ipj_edge.protocols import Array, ConversionTask, Converter, StageFiles
 from ipj_edge.values import Port, Precision, Scheme, TensorSpec
 from ipj_edge_converters import tflite_file
-from ipj_edge_converters.cut_tflite import cut_tflite, last_exit_only
+from ipj_edge_converters.cut_tflite import cut_tflite, last_exit_only, ports_of
 from ipj_edge_converters.litert_quiet import quiet_litert
 from ipj_edge_converters.tflite_calibration import CalibrationSamples, argument, output_argument, quantized
 from ipj_edge_converters.tflite_file import TfliteFacts, TfliteTensor
@@ -62,9 +62,15 @@ def cut(task: ConversionTask, files: StageFiles) -> StageFiles:
     last = stages[-1].exit_output
     data, parameters = last_exit_only(path, last, files.takes, files.adds, batch)
     path.write_bytes(data)
-    operators = tflite_file.read_facts(path.read_bytes()).operators
-    adds = tuple(port for port in files.adds if port.name == last)
-    return msgspec.structs.replace(files, adds=adds, operators=operators, stages=stages, parameters=parameters)
+    left = tflite_file.read_facts(data)
+    return msgspec.structs.replace(
+        files,
+        takes=ports_of(left.inputs),
+        adds=ports_of(left.outputs),
+        operators=left.operators,
+        stages=stages,
+        parameters=parameters,
+    )
 
 
 def converted(task: ConversionTask, *, tensorwise: Sequence[str] = ("BATCH_MATMUL",)) -> StageFiles:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 from ipj_edge.errors import MissingDependencyError, PluginNotFoundError
-from ipj_edge.protocols import Converter, ExitRule, PowerProbe, SourceOpener, Target
+from ipj_edge.protocols import Converter, ExitRule, FileInspector, PowerProbe, SourceOpener, Target
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -18,6 +18,7 @@ SOURCES = "ipj_edge.sources"
 CONVERTERS = "ipj_edge.converters"
 TARGETS = "ipj_edge.targets"
 POWER_PROBES = "ipj_edge.power_probes"
+INSPECTORS = "ipj_edge.inspectors"
 EXIT_RULES = "ipj_edge.exit_rules"
 
 _KINDS = {
@@ -26,6 +27,7 @@ _KINDS = {
     TARGETS: "target",
     POWER_PROBES: "power probe",
     EXIT_RULES: "exit rule",
+    INSPECTORS: "inspector",
 }
 _OPENVINO_TELEMETRY = "openvino_telemetry"
 _ORT_DISABLE_TELEMETRY = "ORT_DISABLE_TELEMETRY"
@@ -77,6 +79,11 @@ def load_converter(name: str) -> Converter:
 def load_source_opener(name: str) -> SourceOpener:
     """Load a source plugin by name; see `load`."""
     return cast(SourceOpener, load(SOURCES, name))
+
+
+def load_inspector(name: str) -> FileInspector:
+    """Load an inspector of model files by name; see `load`."""
+    return cast(FileInspector, load(INSPECTORS, name))
 
 
 def load_probe(name: str) -> PowerProbe:

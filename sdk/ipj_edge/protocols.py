@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 import msgspec
 from numpy.typing import NDArray
 
+from ipj_edge.file_report import FileReport
 from ipj_edge.manifest import Bundle, OperatorCount, ProviderSpec, StageSpec, StateTensor
 from ipj_edge.values import (
     Availability,
@@ -96,6 +97,18 @@ class MacCount(msgspec.Struct, frozen=True, kw_only=True):
     parameters: int
 
 
+class StagedModule(Protocol):
+    """A torch module with several exits, as its author may write it; every output of its ``forward`` is an exit.
+
+    Attributes:
+        stages: The trunk, cut at the exits: one module an exit, in order of depth.
+        heads: One module an exit, from its stage's features to what it answers.
+    """
+
+    stages: Any
+    heads: Any
+
+
 class OnnxForm(Protocol):
     """A source that can be had as a float (or already quantized) ONNX file."""
 
@@ -130,6 +143,22 @@ class SourceOpener(Protocol):
 
         Raises:
             SourceError: missing, corrupt, or not what it says.
+        """
+
+
+class FileInspector(Protocol):
+    """A plugin of group ``ipj_edge.inspectors``: reads what one kind of model file says of itself."""
+
+    name: str
+
+    def accepts(self, path: Path) -> bool:
+        """Say whether a file is of this kind, by its name alone (nothing is opened)."""
+
+    def inspect(self, path: Path) -> FileReport:
+        """Read a file without running it.
+
+        Raises:
+            SourceError: missing, corrupt, or not what its name says.
         """
 
 

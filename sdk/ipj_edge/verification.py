@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from ipj_edge.bundle import open_bundle
+from ipj_edge.device_proof import record_proof
 from ipj_edge.errors import ParityError
 from ipj_edge.golden import read_golden
 from ipj_edge.manifest import Bundle, OutputParity
@@ -35,6 +36,8 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
 def verify(path: str | Path, *, settings: Settings | None = None) -> Verification:
     """Check every file of a bundle and compare its answers to the golden inputs with its source's.
 
+    Where the bundle could not be proven on its own target when it was made, its folder records that it is now.
+
     Raises:
         BundleError: damaged.
         TargetUnavailableError: the target cannot run it as requested.
@@ -59,6 +62,7 @@ def verify(path: str | Path, *, settings: Settings | None = None) -> Verificatio
     failures = tuple(failure for comparison in compared for failure in comparison.failures)
     if failures:
         raise ParityError(failures)
+    record_proof(bundle, effective[0])
     return Verification(
         bundle=bundle,
         outputs=tuple(comparison.figures for comparison in compared),

@@ -12,7 +12,7 @@ from ipj_edge.errors import MissingDependencyError, TargetUnavailableError
 from ipj_edge.manifest import Bundle
 from ipj_edge.protocols import HasProxy, Session, Target
 from ipj_edge.values import Availability, Boundary, Precision, Settings
-from ipj_edge_targets.edgetpu_device import FIX_DEVICE, FIX_LIBRARY, LIBRARY, why_no_device, why_no_library
+from ipj_edge_targets.edgetpu_device import LIBRARY, why_not_here
 from ipj_edge_targets.fallback import wanted_threads
 from ipj_edge_targets.tflite_cpu import TfliteSession
 from ipj_edge_targets.tflite_engine import (
@@ -46,9 +46,9 @@ class Edgetpu:
         if engine is None:
             return Availability(available=False, reason="ai-edge-litert is not installed", fix=_INSTALL)
         conflict = numpy_conflict(engine, np.__version__)
-        for reason, fix in ((conflict, _INSTALL), (why_no_library(), FIX_LIBRARY), (why_no_device(), FIX_DEVICE)):
-            if reason:
-                return Availability(available=False, reason=reason, fix=fix, version=engine.version)
+        reason, fix = (conflict, _INSTALL) if conflict else why_not_here()
+        if reason:
+            return Availability(available=False, reason=reason, fix=fix, version=engine.version)
         return Availability(available=True, reason=f"{engine.distribution} with {LIBRARY}", version=engine.version)
 
     def open(self, bundle: Bundle, settings: Settings) -> tuple[Session, ...]:
