@@ -32,6 +32,7 @@ from ipj_edge.energy import Meter
 from ipj_edge.golden import read_golden
 from ipj_edge.manifest import Bundle
 from ipj_edge.model import Model
+from ipj_edge.programs import Programs
 from ipj_edge.values import EffectiveSettings, Settings, TensorSpec
 
 ROUNDS = 7
@@ -57,8 +58,10 @@ def ours(bundle: Path) -> float:
 
 def benchmark_app(bundle: Path) -> float:
     """Return the median latency of openvino's benchmark_app in milliseconds."""
-    command = ["benchmark_app", "-m", bundle / "model.xml", "-d", "CPU", "-hint", "none", "-nstreams", "1", "-api", "sync", "-t", "2",
-               "-nthreads", "1", "-infer_precision", "f32", "-shape", "[1,3,48,48]"]  # fmt: skip
+    options = {"d": "CPU", "hint": "none", "nstreams": 1, "nthreads": 1, "api": "sync", "t": 2,
+               "infer_precision": "f32", "shape": "[1,3,48,48]"}  # fmt: skip
+    command = ["benchmark_app", "-m", bundle / "model.xml"]
+    command += [part for name, value in options.items() for part in (f"-{name}", value)]
     return float(_find(command, r"Median:\s+([0-9.]+) ms"))
 
 
@@ -115,7 +118,7 @@ class Nothing:
 def harness_cost(bundle: Path) -> tuple[float, float]:
     """Return CPU seconds per inference of the timed loop alone, and with `Model.run` around a session that is free."""
     opened = open_bundle(bundle)
-    model = Model(opened.manifest, (Nothing(opened),), Settings())
+    model = Model(opened.manifest, Programs(whole=Nothing(opened)), Settings())
     images = read_golden(bundle)[0]["image"]
     queries = [{"image": images[n : n + 1]} for n in range(len(images))]
     plan = Plan(windows=5, window_s=0.2, max_s=1.0, error=0.01)

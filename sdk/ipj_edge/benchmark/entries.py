@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import msgspec
 
 from ipj_edge.benchmark.intelligence import energy_delay_product, intelligence_per_joule, joules_per_correct
@@ -9,11 +11,11 @@ from ipj_edge.benchmark.latencies import Latencies
 from ipj_edge.benchmark.measured import Measured, Window, energy_of
 from ipj_edge.benchmark.quality import Quality
 from ipj_edge.benchmark.queries import LEAST
-from ipj_edge.benchmark.results import Entry, Latency, WindowRecord
+from ipj_edge.benchmark.results import EarlyExit, Entry, ExitRecord, Latency, WindowRecord
 from ipj_edge.benchmark.scenarios import Scenario
 from ipj_edge.device_proof import missing_proof
 from ipj_edge.energy import Tariff, cost_of, tops_per_watt
-from ipj_edge.manifest import Bundle
+from ipj_edge.manifest import Bundle, Manifest
 from ipj_edge.values import EffectiveSettings, Settings
 
 _CONTENDED = 1.2
@@ -27,6 +29,8 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         load_s: Seconds to open, check and load it.
         first_s: Seconds of the first inference.
+        early_exit: Whether it may leave early.
+        notes: What a reader has to know of the bundle first.
         different: Different inputs it rotates through, counted no further than enough.
     """
 
@@ -38,6 +42,8 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     quality: Quality
     data_sha256: str
     different: int
+    early_exit: EarlyExit = "auto"
+    notes: tuple[str, ...] = ()
 
 
 def make_entry(loaded: Loaded, scenario: Scenario, measured: Measured, tariff: Tariff | None = None) -> Entry:
@@ -46,8 +52,8 @@ def make_entry(loaded: Loaded, scenario: Scenario, measured: Measured, tariff: T
     energy, latencies = energy_of(measured), measured.latencies
     inferences = int(measured.total("inferences"))
     ipj = intelligence_per_joule(quality.accuracy, energy)
-    macs = [stage.macs for stage in manifest.stages]
-    all_macs = sum(count for count in macs if count is not None) if None not in macs else None
+    exits = quality.exits or _exits_of(measured, manifest)
+    macs = _mean_macs(manifest, exits)
     delay_s = latencies.total_s / inferences
     contention = is_contended(measured, scenario.every_s)
     return Entry(
@@ -58,6 +64,7 @@ def make_entry(loaded: Loaded, scenario: Scenario, measured: Measured, tariff: T
         precision=manifest.precision,
         scenario=scenario.name,
         samples_per_query=measured.samples_per_query,
+        early_exit=loaded.early_exit,
         every_s=scenario.every_s,
         missed=int(measured.total("missed")),
         requested=loaded.requested,
@@ -78,11 +85,11 @@ def make_entry(loaded: Loaded, scenario: Scenario, measured: Measured, tariff: T
         ipj=ipj,
         joules_per_correct=joules_per_correct(ipj),
         energy_delay_js=energy_delay_product(energy, delay_s),
-        tops_per_watt=tops_per_watt(all_macs, energy) if len(macs) == 1 else None,
-        macs=all_macs,
+        tops_per_watt=tops_per_watt(None if macs is None else round(macs), energy),
+        macs=macs,
         cost=None if tariff is None else cost_of(energy, tariff, 1000),
-        exit_rates=tuple(record.share for record in quality.exits) or (1.0,),
-        exits=quality.exits,
+        exit_rates=tuple(record.share for record in exits) or (1.0,),
+        exits=exits,
         reliability=quality.reliability,
         windows=tuple(_record(window) for window in measured.windows),
         stopped_by=measured.stopped_by,
@@ -91,6 +98,27 @@ def make_entry(loaded: Loaded, scenario: Scenario, measured: Measured, tariff: T
         verified_on=manifest.parity.verified_on,
         warnings=_warnings(loaded, scenario, measured, contention),
     )
+
+
+def _exits_of(measured: Measured, manifest: Manifest) -> tuple[ExitRecord, ...]:
+    """Return where the inputs of the run itself left, for data without labels."""
+    total = sum(measured.exit_counts)
+    if not total:
+        return ()
+    return tuple(
+        ExitRecord(name=stage.name, share=count / total, macs=stage.macs)
+        for stage, count in zip(manifest.stages, measured.exit_counts, strict=True)
+    )
+
+
+def _mean_macs(manifest: Manifest, exits: tuple[ExitRecord, ...]) -> float | None:
+    """Return the multiply-accumulates of a mean inference: each exit costs all stages up to it."""
+    counts = [stage.macs for stage in manifest.stages]
+    known = [count for count in counts if count is not None]
+    if len(known) < len(counts):
+        return None
+    depths = list(itertools.accumulate(known))
+    return sum(record.share * depth for record, depth in zip(exits, depths, strict=True)) if exits else depths[-1]
 
 
 def is_contended(measured: Measured, every_s: float | None) -> bool:
@@ -107,7 +135,7 @@ def is_contended(measured: Measured, every_s: float | None) -> bool:
 
 
 def _warnings(loaded: Loaded, scenario: Scenario, measured: Measured, contention: bool) -> tuple[str, ...]:
-    found = list(loaded.quality.warnings)
+    found = [*loaded.notes, *loaded.quality.warnings]
     if contention:
         found.append(
             "this machine is busy: the process waited for a CPU, wall times are not to be trusted, CPU time is"

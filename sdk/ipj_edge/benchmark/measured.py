@@ -77,6 +77,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
         warmth: The warm-up.
         stopped_by: ``confidence`` when the wanted error was reached, ``duration`` when time was up first.
         trace: The probe's power samples; None for a probe that counts energy.
+        exit_counts: Samples that each exit answered; empty for a model that does not leave early.
     """
 
     windows: tuple[Window, ...]
@@ -86,6 +87,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     warmth: Warmth
     stopped_by: StoppedBy
     trace: PowerTrace | None = None
+    exit_counts: tuple[int, ...] = ()
 
     def total(self, name: str) -> float:
         """Return the sum of a field over the windows."""
@@ -140,5 +142,6 @@ def merged(parts: Sequence[Measured]) -> Measured:
             settled=all(part.warmth.settled for part in parts),
         ),
         stopped_by=parts[-1].stopped_by,
+        exit_counts=tuple(map(sum, zip(*(part.exit_counts for part in parts), strict=True))),
         trace=PowerTrace(time_s=tuple(times), power_w=tuple(powers)) if times else None,
     )

@@ -90,5 +90,5 @@ def _by_key(entries: Iterable[Entry], where: str) -> dict[_Key, Entry]:
 
 def _key(entry: Entry) -> _Key:
     stem = entry.bundle.removesuffix(".ipj").removesuffix(f".{entry.precision}")
-    settings = entry.requested.threads, entry.requested.spinning
+    settings = entry.requested.threads, entry.requested.spinning, entry.early_exit
     return stem, entry.target, entry.scenario, entry.samples_per_query, entry.every_s, *settings, entry.precision

@@ -67,22 +67,17 @@ def assess(model: Model, samples: Samples, names: Sequence[str] = ()) -> Quality
     )
 
 
-def answering_output(model: Model) -> str:
-    """Return the output that answers for the model: the last stage's exit; empty where no stage names one."""
-    return model.manifest.stages[-1].exit_output or ""
-
-
 def _run_all(model: Model, samples: Samples, metrics: Sequence[Metric], counters: tuple[_Exits, _Reliability]) -> int:
     """Run every sample; return how many answers hold something that is no finite number."""
     manifest = model.manifest
-    meanings = {spec.name: spec.meaning for spec in manifest.outputs}
+    meanings = {spec.name: spec.meaning for spec in model.outputs}
     step = manifest.batch.max * max(1, _AT_ONCE // manifest.batch.max)
     bad = 0
     for start in range(0, samples.count, step):
         feeds = samples.rows(manifest.inputs, start, start + step)
         result = model.run(feeds, copy=False)
         labels = np.asarray(samples.labels)[start : start + step]
-        batch = Batch(result.outputs, labels, feeds, meanings, answering_output(model))
+        batch = Batch(result.outputs, labels, feeds, meanings)
         for metric in metrics:
             metric.add(batch)
         counters[0].add(batch, result.exit_indices)
@@ -95,12 +90,12 @@ class _Exits:
     """Counts who left where, and whether they were right."""
 
     def __init__(self, model: Model) -> None:
-        self._stages = model.manifest.stages
+        self._stages = model.manifest.stages if model.exit_counts else ()
         self._left = np.zeros((len(self._stages), 2), dtype=int)
         self._judged = False
 
     def add(self, batch: Batch, places: Array) -> None:
-        if len(self._stages) < 2:
+        if not self._stages:
             return
         right = np.zeros(len(places), dtype=bool)
         try:
@@ -164,7 +159,7 @@ def _accuracy(score: Score) -> Accuracy | None:
 
 
 def _has_scores(model: Model) -> bool:
-    return any(spec.meaning in ("logits", "probabilities") for spec in model.manifest.outputs)
+    return any(spec.meaning in ("logits", "probabilities") for spec in model.outputs)
 
 
 def _not_finite(batch: Batch) -> int:

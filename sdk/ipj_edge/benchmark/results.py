@@ -5,6 +5,8 @@ Version 2 only adds fields to version 1, each with a default: a result of versio
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from ipj_edge.benchmark.latencies import Histogram
@@ -14,6 +16,8 @@ from ipj_edge.metrics import Score
 from ipj_edge.values import Boundary, EffectiveSettings, EnergyPerInference, Interval, Precision, Provenance, Settings
 
 RESULT_VERSION = 2
+
+EarlyExit = Literal["auto", "off"]
 
 
 class Accuracy(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,6 +99,23 @@ class ExitRecord(msgspec.Struct, frozen=True, kw_only=True):
     macs: int | None = None
 
 
+class QualityTarget(msgspec.Struct, frozen=True, kw_only=True):
+    """A figure of quality that an entry should reach.
+
+    Attributes:
+        figure: Name of the figure.
+        least: Its target.
+        value: What was reached; None when there is nothing to judge by.
+        met: Whether it was reached; None when it could not be judged, with the reason.
+    """
+
+    figure: str
+    least: float
+    value: float | None = None
+    met: bool | None = None
+    reason: str = ""
+
+
 class ReliabilityBin(msgspec.Struct, frozen=True, kw_only=True):
     """Samples whose largest class probability lies in one tenth of 0..1.
 
@@ -118,10 +139,12 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
         data_sha256: Hash of the inputs it ran on (see `ipj_edge.data.digest`).
         bytes: Size of all its files.
         samples_per_query: Samples of a query; an inference is one sample.
+        early_exit: Whether it might leave early: ``auto`` as its ``exits.json`` says, or ``off``.
         every_s: Pace of the queries in seconds; None for back to back. CPU time and joules include the gaps.
         missed: Slots of the pace that were missed.
         accuracy: On the given data; None with a reason.
         quality: All metrics that were asked for.
+        targets: Quality targets of the suite it is from.
         load_s: Seconds to open, check and load the bundle.
         first_s: Seconds of the first inference.
         warm_up_s: Seconds of the warm-up.
@@ -134,7 +157,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
         joules_per_correct: Its inverse.
         energy_delay_js: Energy-delay product of one inference in joule-seconds; None without joules.
         tops_per_watt: Tera-operations per joule really reached; None where MACs or joules are not known.
-        macs: Multiply-accumulates of one inference; None when not known.
+        macs: Multiply-accumulates of one inference, the mean where inputs leave early; None when not known.
         cost: What 1,000 inferences cost under the user's tariff; None without one.
         exit_rates: Share of inputs that left at each stage.
         exits: The same with accuracy, for staged bundles.
@@ -154,6 +177,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     precision: Precision
     scenario: str
     samples_per_query: int = 1
+    early_exit: EarlyExit = "auto"
     every_s: float | None = None
     missed: int = 0
     requested: Settings
@@ -162,6 +186,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     accuracy: Accuracy | None
     accuracy_reason: str = ""
     quality: tuple[Score, ...] = ()
+    targets: tuple[QualityTarget, ...] = ()
     load_s: float = 0.0
     first_s: float = 0.0
     warm_up_s: float | None = None
@@ -175,7 +200,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     joules_per_correct: Interval | None
     energy_delay_js: Interval | None = None
     tops_per_watt: float | None = None
-    macs: int | None = None
+    macs: float | None = None
     cost: Cost | None = None
     exit_rates: tuple[float, ...]
     exits: tuple[ExitRecord, ...] = ()

@@ -19,13 +19,14 @@ from ipj_edge.benchmark.measured import Measured
 from ipj_edge.benchmark.measuring import Plan, measure, warm_up
 from ipj_edge.benchmark.quality import Quality, assess
 from ipj_edge.benchmark.queries import different_inputs, make_queries
-from ipj_edge.benchmark.results import RESULT_VERSION, BenchResult, Entry
+from ipj_edge.benchmark.results import RESULT_VERSION, BenchResult, EarlyExit, Entry
 from ipj_edge.benchmark.scenarios import Scenario, samples_per_query
 from ipj_edge.benchmark.trace import TraceStore
 from ipj_edge.benchmark.twins import flag_twins
 from ipj_edge.bundle import open_bundle
 from ipj_edge.data import Samples, digest, fit, load_samples
 from ipj_edge.energy import Meter, Tariff, minimum_window_s
+from ipj_edge.exits import read_exits
 from ipj_edge.golden import read_golden
 from ipj_edge.manifest import Bundle
 from ipj_edge.model import Model, open_model
@@ -39,6 +40,7 @@ class BenchOptions(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         data: Labelled data (see `ipj_edge.data.load_samples`); None runs on the golden inputs, without accuracy.
         settings: Settings to load the bundles with.
+        early_exit: ``auto`` leaves early as a bundle's ``exits.json`` says; ``off`` never does.
         scenarios: Scenarios to run each bundle in.
         metrics: Names of metrics (`ipj_edge.metrics.NAMES`); empty means top-1 where there are class scores.
         probe: Name of a power probe, ``auto`` or ``none``.
@@ -55,6 +57,7 @@ class BenchOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     data: str | None = None
     settings: Settings = Settings()
+    early_exit: EarlyExit = "auto"
     scenarios: tuple[Scenario, ...] = (Scenario(),)
     metrics: tuple[str, ...] = ()
     probe: str = "auto"
@@ -154,7 +157,7 @@ def _loaded(
     """Open and load a bundle, run it for the first time and on all data."""
     start = perf_counter()
     bundle = open_bundle(path)
-    with open_model(bundle, options.settings) as model:
+    with open_model(bundle, options.settings, exits=options.early_exit) as model:
         load_s = perf_counter() - start
         samples = _samples(bundle, options.data)
         query = make_queries(samples, bundle.manifest.inputs, bundle.manifest.batch.static or 1)[0]
@@ -170,6 +173,8 @@ def _loaded(
             quality=quality or assess(model, samples, options.metrics),
             data_sha256=digest(samples),
             different=different_inputs(samples),
+            early_exit=options.early_exit,
+            notes=_exit_notes(bundle, options.early_exit),
         )
         yield loaded, model, samples
 
@@ -185,7 +190,7 @@ def _measure(
     size = samples_per_query(scenario, bundle.manifest)
     queries = make_queries(samples, bundle.manifest.inputs, size)
     warmth = warm_up(model.run, queries)
-    trace = TraceStore()
+    trace, before = TraceStore(), model.exit_counts
     meter = Meter(
         (options.probe,),
         options=options.probe_options,
@@ -198,7 +203,8 @@ def _measure(
         origin_s = time.monotonic()
         plan = _plan(meter, scenario, options)
         measured = measure(model.run, queries, meter, plan, samples_per_query=size, warmth=warmth, on_window=on_window)
-    return msgspec.structs.replace(measured, trace=trace.trace(origin_s))
+    counts = tuple(after - earlier for after, earlier in zip(model.exit_counts, before, strict=True))
+    return msgspec.structs.replace(measured, trace=trace.trace(origin_s), exit_counts=counts)
 
 
 def _plan(meter: Meter, scenario: Scenario, options: BenchOptions) -> Plan:
@@ -213,6 +219,14 @@ def _plan(meter: Meter, scenario: Scenario, options: BenchOptions) -> Plan:
         every_s=scenario.every_s,
         idle=facts is not None and facts.provenance != "modelled",
     )
+
+
+def _exit_notes(bundle: Bundle, early_exit: EarlyExit) -> tuple[str, ...]:
+    """Say that thresholds are in use of which nothing is proven."""
+    record = read_exits(bundle.path) if early_exit == "auto" and len(bundle.manifest.stages) > 1 else None
+    if record is None or record.policy.never_exits or record.certificate.holds:
+        return ()
+    return (f"its early exits are not certified: {record.certificate.reason}",)
 
 
 def _samples(bundle: Bundle, data: str | None) -> Samples:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from ipj_edge.benchmark.results import EarlyExit
 from ipj_edge.benchmark.runner import BenchOptions
 from ipj_edge.benchmark.scenarios import Scenario, ScenarioName
 from ipj_edge.errors import ConfigError
@@ -26,9 +27,11 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         scenarios: Scenarios.
         threads: Thread counts; empty leaves the default.
         batch: Samples a query, for multi-stream and offline; empty leaves what they suggest.
+        exits: ``auto`` and ``off``: whether bundles may leave early.
         every: Paces such as ``20ms``; empty is back to back.
         data: Labelled data, relative to the suite's file; empty takes the suite's.
         metrics: Names of metrics; empty takes the suite's.
+        at_least: Quality targets by figure, e.g. ``{ "top-1" = "90%" }``; a target that is missed is exit code 5.
     """
 
     bundles: tuple[str, ...]
@@ -36,9 +39,11 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     scenarios: tuple[ScenarioName, ...] = ("single-stream",)
     threads: tuple[int, ...] = ()
     batch: tuple[int, ...] = ()
+    exits: tuple[EarlyExit, ...] = ("auto",)
     every: tuple[str, ...] = ()
     data: str = ""
     metrics: tuple[str, ...] = ()
+    at_least: dict[str, str] = {}
 
 
 class SuiteFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -74,11 +79,13 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
         name: What it is called.
         path: Folder of the bundle.
         options: How to bench it; one scenario.
+        at_least: Quality targets by figure.
     """
 
     name: str
     path: Path
     options: BenchOptions
+    at_least: dict[str, float] = {}
 
     @property
     def scenario(self) -> Scenario:
@@ -153,13 +160,19 @@ def _base_options(file: SuiteFile, path: Path, options: BenchOptions) -> BenchOp
 
 def _cells(sweep: Sweep, file: SuiteFile, path: Path, base: BenchOptions) -> Iterator[Cell]:
     data = _data(sweep.data or file.data, path)
+    threads = sweep.threads or (base.settings.threads,)
+    at_least = {figure: quantity(least)[0] for figure, least in sweep.at_least.items()}
     for bundle in _bundles(sweep, path):
-        for scenario, threads in itertools.product(_scenarios(sweep), sweep.threads or (base.settings.threads,)):
-            settings = msgspec.structs.replace(base.settings, threads=threads)
+        for scenario, count, early_exit in itertools.product(_scenarios(sweep), threads, sweep.exits):
             options = msgspec.structs.replace(
-                base, data=data, metrics=sweep.metrics or file.metrics, settings=settings, scenarios=(scenario,)
+                base,
+                data=data,
+                metrics=sweep.metrics or file.metrics,
+                settings=msgspec.structs.replace(base.settings, threads=count),
+                early_exit=early_exit,
+                scenarios=(scenario,),
             )
-            yield Cell(name=_name(bundle, scenario, threads), path=bundle, options=options)
+            yield Cell(name=_name(bundle, options), path=bundle, options=options, at_least=at_least)
 
 
 def _scenarios(sweep: Sweep) -> list[Scenario]:
@@ -196,11 +209,13 @@ def _data(location: str, path: Path) -> str | None:
     return str(beside) if beside.exists() else location
 
 
-def _name(bundle: Path, scenario: Scenario, threads: int | None) -> str:
+def _name(bundle: Path, options: BenchOptions) -> str:
+    scenario, threads = options.scenarios[0], options.settings.threads
     parts = [bundle.name, scenario.name]
     parts += [f"of {scenario.samples_per_query}"] if scenario.samples_per_query else []
     parts += [f"every {scenario.every_s:g} s"] if scenario.every_s else []
     parts += [f"threads {threads}"] if threads else []
+    parts += ["exits off"] if options.early_exit == "off" else []
     return " ".join(parts)
 
 

@@ -13,6 +13,7 @@ from ipj_edge.benchmark.files import write_whole
 from ipj_edge.benchmark.latencies import Latencies
 from ipj_edge.benchmark.measured import Measured, StoppedBy, Warmth, Window
 from ipj_edge.benchmark.quality import Quality
+from ipj_edge.benchmark.results import EarlyExit
 from ipj_edge.benchmark.runner import Case
 from ipj_edge.benchmark.suite_file import Cell, Suite
 from ipj_edge.benchmark.trace import PowerTrace
@@ -42,12 +43,15 @@ class _Saved(msgspec.Struct, frozen=True, kw_only=True):
     quality: Quality
     data_sha256: str
     different: int
+    early_exit: EarlyExit
+    notes: tuple[str, ...]
     windows: tuple[Window, ...]
     idle: tuple[Reading, ...]
     samples_per_query: int
     warmth: Warmth
     stopped_by: StoppedBy
     trace: PowerTrace | None
+    exit_counts: tuple[int, ...]
     latencies: _SavedLatencies
 
 

@@ -98,6 +98,8 @@ def mode_text(entry: Entry) -> str:
         text += f" of {entry.samples_per_query}"
     if entry.every_s is not None:
         text += f" every {seconds_text(entry.every_s)}"
+    if entry.early_exit == "off":
+        text += ", no early exit"
     threads = entry.effective[0].threads if entry.effective else None
     return text if threads is None else f"{text}, {threads} thread{'' if threads == 1 else 's'}"
 

@@ -24,7 +24,7 @@ def flag_twins(entries: Sequence[Entry]) -> tuple[Entry, ...]:
 
 def _likeness(entry: Entry) -> tuple[object, ...]:
     stem = entry.bundle.removesuffix(f".{entry.precision}.ipj")
-    settings = entry.requested.threads, entry.requested.spinning
+    settings = entry.requested.threads, entry.requested.spinning, entry.early_exit
     return stem, entry.target, entry.scenario, entry.samples_per_query, entry.every_s, settings
 
 

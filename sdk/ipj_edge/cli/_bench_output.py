@@ -96,6 +96,8 @@ def print_entries(entries: Sequence[Entry]) -> None:
     right = ("size", "p50", "p99", "CPU-s/inf", "inf/s", "J/inf", "correct/J")
     _console.table(columns, [_row(entry) for entry in entries], right=right)
     for entry in entries:
+        if len(entry.exit_rates) > 1:
+            _console.say(f"{entry.bundle}: exits answer {', '.join(f'{rate:.1%}' for rate in entry.exit_rates)}")
         if entry.joules_per_inference.value is None:
             _console.say(f"{entry.bundle}: no joules: {entry.joules_per_inference.reason}")
         for score in entry.quality:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from ipj_edge.benchmark.suite_file import Suite
     from ipj_edge.benchmark.suite_state import SuiteState
     from ipj_edge.protocols import Array
+
+
+TARGET_MISSED = 5
 
 
 def run_file(path: str, options: BenchOptions, outputs: Mapping[str, str | None], *, force: bool) -> int:
@@ -44,6 +47,7 @@ def run_file(path: str, options: BenchOptions, outputs: Mapping[str, str | None]
 
 def _finish(suite: Suite, state: SuiteState, outputs: Mapping[str, str | None], *, interrupted: bool) -> int:
     from ipj_edge.benchmark.entries import make_entry
+    from ipj_edge.benchmark.quality_targets import judged
     from ipj_edge.benchmark.runner import result_of
     from ipj_edge.benchmark.suite import finished
     from ipj_edge.cli._bench_output import finish
@@ -52,8 +56,23 @@ def _finish(suite: Suite, state: SuiteState, outputs: Mapping[str, str | None], 
     samples: dict[int, Array] = {}
     for cell, case in finished(suite, state):
         samples[len(entries)] = case.measured.latencies.kept
-        entries.append(make_entry(case.loaded, case.scenario, case.measured, cell.options.tariff))
-    return finish(result_of(tuple(entries), suite.cells[0].options), samples, outputs, interrupted)
+        entry = make_entry(case.loaded, case.scenario, case.measured, cell.options.tariff)
+        entries.append(judged(entry, cell.at_least))
+    code = finish(result_of(tuple(entries), suite.cells[0].options), samples, outputs, interrupted)
+    return code or (TARGET_MISSED if _say_targets(entries) else 0)
+
+
+def _say_targets(entries: Sequence[Entry]) -> bool:
+    """Print every quality target; return True when one is missed."""
+    from ipj_edge.benchmark.pairs import title
+    from ipj_edge.cli import _console
+
+    for entry in entries:
+        for target in entry.targets:
+            verdict = {True: "met", False: "MISSED", None: f"not judged: {target.reason}"}[target.met]
+            value = "" if target.value is None else f" {target.value:.4f}"
+            _console.say(f"{title(entry)}: {target.figure}{value}, target {target.least:g}: {verdict}")
+    return any(target.met is False for entry in entries for target in entry.targets)
 
 
 def _show(progress: Progress) -> None:

@@ -49,7 +49,6 @@ class Batch:
         labels: What the answers should have been, first axis = samples.
         inputs: The model's inputs by name.
         meanings: What each output holds.
-        answer: The output that answers for the model; empty takes the first that fits.
     """
 
     def __init__(
@@ -58,13 +57,11 @@ class Batch:
         labels: Array,
         inputs: Mapping[str, Array],
         meanings: Mapping[str, Meaning | None],
-        answer: str = "",
     ) -> None:
         self.outputs, self.labels, self.inputs, self.meanings = outputs, labels, inputs, meanings
-        self.answer = answer
 
     def scores(self, metric: str) -> Array:
-        """Return the output that holds the class scores.
+        """Return the first output that holds class scores.
 
         Raises:
             DataError: there is none.
@@ -82,14 +79,14 @@ class Batch:
         return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))  # type: ignore[no-any-return]
 
     def values(self) -> Array:
-        """Return the output that answers."""
-        return self.outputs[self.answer or next(iter(self.outputs))]
+        """Return the first output."""
+        return next(iter(self.outputs.values()))
 
     def _scored(self, metric: str) -> str:
         named = [name for name, meaning in self.meanings.items() if meaning in ("logits", "probabilities")]
         if not named:
             raise DataError(f"{metric}: no output of this bundle holds logits or probabilities")
-        return self.answer if self.answer in named else named[0]
+        return named[0]
 
 
 class Metric(Protocol):

@@ -20,6 +20,9 @@ def warnings(entries: Sequence[Entry], tuned: Sequence[Tuned]) -> str:
     for entry in entries:
         for text in entry.warnings:
             said.setdefault(text, []).append(title(entry))
+        for target in (target for target in entry.targets if target.met is False):
+            text = f"quality target missed: {target.figure} {target.value:.4g} where {target.least:g} is asked for"
+            said.setdefault(text, []).append(title(entry))
         if entry.joules_per_inference.value is None:
             said.setdefault(f"no joules: {entry.joules_per_inference.reason}", []).append(title(entry))
         elif entry.joules_per_inference.provenance == "modelled":
