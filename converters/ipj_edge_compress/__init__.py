@@ -6,6 +6,7 @@ Every step is one function that works on any ``nn.Module`` and any iterable of b
 from __future__ import annotations
 
 from ipj_edge_compress.batches import ArrayBatches
+from ipj_edge_compress.distillation import Teaching, distil
 from ipj_edge_compress.errors import GoalError, ModelError, TrainingError
 from ipj_edge_compress.exit_training import train_heads, train_jointly
 from ipj_edge_compress.losses import cross_entropy, mean_squared_error, self_distillation
@@ -19,12 +20,14 @@ __all__ = [
     "GoalError",
     "ModelError",
     "MultiExit",
+    "Teaching",
     "TrainPlan",
     "TrainReport",
     "TrainingError",
     "accuracies",
     "accuracy",
     "cross_entropy",
+    "distil",
     "mean_squared_error",
     "self_distillation",
     "train",

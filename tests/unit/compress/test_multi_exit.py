@@ -139,7 +139,8 @@ def test_exits_on_parallel_branches_are_refused() -> None:
 
 def test_auto_heads_look_at_wide_features_before_they_pool_them() -> None:
     wide, deep = make_head("auto", torch.zeros(1, 8, 16, 16), 10), make_head("auto", torch.zeros(1, 8, 8, 8), 10)
-    assert isinstance(wide[0], nn.Conv2d) and wide[0].groups == 8  # type: ignore[index]
+    assert isinstance(wide[0], nn.Conv2d)
+    assert wide[0].groups == 8
     assert isinstance(deep[0], nn.AdaptiveAvgPool2d)  # type: ignore[index]
     assert make_head("auto", torch.zeros(2, 5, 8), 3)(torch.zeros(2, 5, 8)).shape == (2, 3)
     with pytest.raises(ModelError, match="no head for features"):
@@ -169,7 +170,8 @@ def test_joint_training_teaches_every_exit(
     report = train_jointly(net, train_batches, TrainPlan(epochs=6, learning_rate=0.01, schedule="one-cycle"))
     reached = accuracies(net, test_batches)
     assert report.epochs[-1].loss < report.epochs[0].loss
-    assert reached[2] > 0.85 and reached[0] > 0.5, reached
+    assert reached[2] > 0.85, reached
+    assert reached[0] > 0.5, reached
 
 
 class Encoder(nn.Module):
@@ -193,4 +195,5 @@ def test_a_transformer_encoder_gets_a_head_a_layer() -> None:
     net = MultiExit.attach(encoder, {"layers.0": "auto", "layers.1": "auto"}, example=x)
     with torch.no_grad():
         assert torch.equal(net(x)["final"], encoder(x))
-    assert len(net.stages) == 3 and net.names == ("exit_1", "exit_2", "final")
+    assert len(net.stages) == 3
+    assert net.names == ("exit_1", "exit_2", "final")

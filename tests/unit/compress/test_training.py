@@ -33,8 +33,10 @@ def test_digits_are_learned_and_reported(
 ) -> None:
     plan = TrainPlan(epochs=5, learning_rate=0.01, schedule="one-cycle", precision="bf16")
     report = train(small_net, train_batches, plan, score=lambda net: accuracy(net, test_batches))
-    assert report.epochs[-1].score is not None and report.epochs[-1].score > 0.9
-    assert len(report.epochs) == 5 and not report.stopped_early
+    assert report.epochs[-1].score is not None
+    assert report.epochs[-1].score > 0.9
+    assert len(report.epochs) == 5
+    assert not report.stopped_early
     assert not small_net.training
 
 
@@ -95,7 +97,7 @@ def test_a_checkpoint_of_another_plan_is_refused(tmp_path: Path, tiny_batches: M
 
 def test_a_damaged_checkpoint_is_named(tmp_path: Path, tiny_batches: Make) -> None:
     (tmp_path / "c.pt").write_bytes(b"half a file")
-    with pytest.raises(TrainingError, match="c.pt cannot be read"):
+    with pytest.raises(TrainingError, match=r"c\.pt cannot be read"):
         train(linear(), tiny_batches(4), TrainPlan(epochs=1), checkpoint=tmp_path / "c.pt")
 
 
@@ -178,7 +180,9 @@ def test_an_exhausted_iterator_is_explained(tiny_batches: Make) -> None:
 def test_patience_ends_a_training_that_does_not_improve(tiny_batches: Make) -> None:
     plan = TrainPlan(epochs=20, patience=2)
     report = train(linear(), tiny_batches(4), plan, score=lambda _net: 0.5)
-    assert report.stopped_early and len(report.epochs) == 3 and report.best_epoch == 0
+    assert report.stopped_early
+    assert len(report.epochs) == 3
+    assert report.best_epoch == 0
 
 
 def test_the_best_epoch_is_kept_if_asked_for(tiny_batches: Make) -> None:
@@ -200,8 +204,10 @@ def test_fp16_without_cuda_is_refused(tiny_batches: Make) -> None:
 
 def test_schedules_begin_and_end_as_they_say() -> None:
     cosine, cycle = TrainPlan(learning_rate=1.0), TrainPlan(learning_rate=1.0, schedule="one-cycle")
-    assert learning_rate_at(cosine, 0) == 1.0 and learning_rate_at(cosine, 1) == pytest.approx(0)
-    assert learning_rate_at(cycle, 0) == pytest.approx(0.04) and learning_rate_at(cycle, 0.3) == pytest.approx(1.0)
+    assert learning_rate_at(cosine, 0) == 1.0
+    assert learning_rate_at(cosine, 1) == pytest.approx(0)
+    assert learning_rate_at(cycle, 0) == pytest.approx(0.04)
+    assert learning_rate_at(cycle, 0.3) == pytest.approx(1.0)
     assert learning_rate_at(cycle, 1) == pytest.approx(0)
 
 
