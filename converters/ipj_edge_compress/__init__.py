@@ -12,6 +12,7 @@ from ipj_edge_compress.exit_training import train_heads, train_jointly
 from ipj_edge_compress.losses import cross_entropy, mean_squared_error, self_distillation
 from ipj_edge_compress.multi_exit import MultiExit
 from ipj_edge_compress.plans import TrainPlan, TrainReport
+from ipj_edge_compress.pruning import PrunePlan, PruneReport, prune
 from ipj_edge_compress.scores import accuracies, accuracy
 from ipj_edge_compress.training import train
 
@@ -20,6 +21,8 @@ __all__ = [
     "GoalError",
     "ModelError",
     "MultiExit",
+    "PrunePlan",
+    "PruneReport",
     "Teaching",
     "TrainPlan",
     "TrainReport",
@@ -29,6 +32,7 @@ __all__ = [
     "cross_entropy",
     "distil",
     "mean_squared_error",
+    "prune",
     "self_distillation",
     "train",
     "train_heads",
