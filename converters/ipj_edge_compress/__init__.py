@@ -10,6 +10,7 @@ from ipj_edge_compress.distillation import Teaching, distil
 from ipj_edge_compress.errors import GoalError, ModelError, TrainingError
 from ipj_edge_compress.exit_training import train_heads, train_jointly
 from ipj_edge_compress.losses import cross_entropy, mean_squared_error, self_distillation
+from ipj_edge_compress.low_rank import LowRankPlan, LowRankReport, factorise
 from ipj_edge_compress.multi_exit import MultiExit
 from ipj_edge_compress.plans import TrainPlan, TrainReport
 from ipj_edge_compress.pruning import PrunePlan, PruneReport, prune
@@ -19,6 +20,8 @@ from ipj_edge_compress.training import train
 __all__ = [
     "ArrayBatches",
     "GoalError",
+    "LowRankPlan",
+    "LowRankReport",
     "ModelError",
     "MultiExit",
     "PrunePlan",
@@ -31,6 +34,7 @@ __all__ = [
     "accuracy",
     "cross_entropy",
     "distil",
+    "factorise",
     "mean_squared_error",
     "prune",
     "self_distillation",
