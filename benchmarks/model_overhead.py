@@ -14,7 +14,7 @@ from time import perf_counter_ns
 import numpy as np
 
 import ipj_edge
-from ipj_edge.model import _quantizer
+from ipj_edge.adaptation import quantizer
 from ipj_edge.values import Port, Quantization
 
 ROUNDS, CALLS = 40, 250
@@ -105,7 +105,7 @@ def main(folder: Path) -> None:
         with ipj_edge.load(bundle, threads=1) as model:
             engine_us, run_us = alternate(bare, lambda model=model: model.run(image))
         print(f"{bundle.name:<36}{engine_us:>10.1f}{run_us:>10.1f}{run_us - engine_us:>10.1f}")
-    quantize = _quantizer(
+    quantize = quantizer(
         Port(
             name="x", engine_name="x", shape=(), dtype="int8", quantization=Quantization(scale=1 / 255, zero_point=-128)
         )

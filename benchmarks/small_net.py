@@ -71,7 +71,7 @@ def bundle_of(made: StageFiles, folder: Path, engine: str) -> Bundle:
         precision="fp32",
         macs=None,
         parameters=0,
-        parameter_bytes=0,
+        file_bytes=0,
         operators=made.operators,
     )
     manifest = Manifest(

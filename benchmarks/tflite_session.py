@@ -85,7 +85,7 @@ def open_session(files: StageFiles, precision: Precision, folder: Path) -> Tflit
         precision=precision,
         macs=None,
         parameters=0,
-        parameter_bytes=0,
+        file_bytes=0,
         operators=files.operators,
     )
     engine = find_engine(installed_versions())

@@ -8,9 +8,14 @@ from typing import Any
 import msgspec
 
 from ipj_edge.benchmark import BenchResult
+from ipj_edge.exits import ExitsRecord
 from ipj_edge.manifest import Manifest
 
-SCHEMAS: dict[str, Any] = {"manifest.schema.json": Manifest, "result.schema.json": BenchResult}
+SCHEMAS: dict[str, Any] = {
+    "manifest.schema.json": Manifest,
+    "result.schema.json": BenchResult,
+    "exits.schema.json": ExitsRecord,
+}
 
 
 def text(kind: Any) -> str:

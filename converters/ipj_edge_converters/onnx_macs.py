@@ -46,6 +46,19 @@ def count_onnx(model: Any, inputs: Sequence[TensorSpec]) -> MacCount:
     return MacCount(macs=total // batch, parameters=parameters)
 
 
+def node_macs(node: Any, shapes: Shapes) -> int | None:
+    """Return the multiply-accumulates of one node; None when they cannot be counted.
+
+    Args:
+        node: A node of the main graph.
+        shapes: Sizes of the tensors it reads and makes.
+    """
+    try:
+        return _node_macs(node, shapes)
+    except _UncountableError:
+        return None
+
+
 def _total(model: Any) -> int:
     try:
         return _sum(model)
@@ -146,6 +159,18 @@ def _recurrent(node: Any, shapes: Shapes) -> int:
     return prod(shapes[node.input[0]][:2]) * (prod(shapes[node.input[1]]) + prod(shapes[node.input[2]]))
 
 
+def _einsum(node: Any, shapes: Shapes) -> int:
+    """Product of the sizes of all letters, for two operands that are written out in letters."""
+    equation = next(attribute.s.decode() for attribute in node.attribute if attribute.name == "equation")
+    terms = equation.replace(" ", "").partition("->")[0].split(",")
+    if len(terms) != 2 or "." in equation:
+        raise _UncountableError(f"no rule for the Einsum {equation!r}")
+    letters: dict[str, int] = {}
+    for term, name in zip(terms, node.input, strict=True):
+        letters.update(zip(term, shapes[name], strict=True))
+    return prod(letters.values())
+
+
 _RULES: dict[str, Callable[[Any, Shapes], int]] = {
     "Conv": _convolution(1),
     "ConvInteger": _convolution(1),
@@ -158,10 +183,11 @@ _RULES: dict[str, Callable[[Any, Shapes], int]] = {
     "LSTM": _recurrent,
     "GRU": _recurrent,
     "RNN": _recurrent,
+    "Einsum": _einsum,
 }
 
 # Multiplying operators without a rule; onnxruntime's own operators are not looked into either.
-_NO_RULE = frozenset(("Einsum", "Attention", "DeformConv", "LinearAttention", "CausalConvWithState"))
+_NO_RULE = frozenset(("Attention", "DeformConv", "LinearAttention", "CausalConvWithState"))
 
 
 def _multiplies(node: Any) -> bool:

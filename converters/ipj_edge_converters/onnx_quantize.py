@@ -23,7 +23,10 @@ from ipj_edge.errors import ConversionError, DataError, UnsupportedError
 from ipj_edge.plugins import needs
 from ipj_edge.protocols import Array
 from ipj_edge.values import TensorSpec
+from ipj_edge_converters.onnx_biases import flatten_biases
+from ipj_edge_converters.onnx_files import load_onnx
 from ipj_edge_converters.onnx_graphs import opset_of
+from ipj_edge_converters.onnx_runtime import as_engine_runs
 from ipj_edge_converters.quiet import first_line, quiet
 from ipj_edge_converters.sources.feeds import static_batch
 
@@ -54,13 +57,11 @@ def quantize(
     with needs("convert"):
         import onnx
         from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
-        from onnxruntime.quantization.shape_inference import quant_pre_process
     check_calibration(inputs, calibration)
     with TemporaryDirectory(prefix="ipj-edge-") as folder, quiet("root", "onnxruntime"):
-        current, prepared, written = (Path(folder) / f"{step}.onnx" for step in ("current", "prepared", "int8"))
-        onnx.save_model(_up_to_date(onnx.load_model(str(source))), str(current))
+        prepared, written = (Path(folder) / f"{step}.onnx" for step in ("prepared", "int8"))
+        onnx.save_model(_prepared(load_onnx(source), source.name), str(prepared))
         try:
-            quant_pre_process(current, prepared, skip_symbolic_shape=True)
             quantize_static(
                 prepared,
                 written,
@@ -74,7 +75,22 @@ def quantize(
             )
         except Exception as error:
             raise ConversionError(f"onnxruntime's quantizer failed: {first_line(error)}") from error
-        return onnx.load_model(str(written))
+        return load_onnx(written)
+
+
+def _prepared(model: Any, file: str) -> Any:
+    """Do what the quantizer asks for beforehand: fold constants and normalisations, infer shapes, plain biases.
+
+    Its own ``quant_pre_process`` does the same and goes on with the unfolded model when folding fails.
+    """
+    with needs("convert"):
+        import onnx
+        from onnxruntime.quantization.quant_utils import add_pre_process_metadata
+    folded = as_engine_runs(_up_to_date(model), file, level="basic")
+    flatten_biases(folded)
+    inferred = onnx.shape_inference.infer_shapes(folded)
+    add_pre_process_metadata(inferred)
+    return inferred
 
 
 def check_calibration(inputs: Sequence[TensorSpec], calibration: Mapping[str, Array]) -> None:

@@ -61,7 +61,7 @@ def parse(data: bytes) -> Any:
     if data[4:8] != IDENTIFIER:
         raise ConversionError("not a .tflite file: bytes 4 to 8 are not 'TFL3'; convert the model again")
     try:
-        return _schema().ModelT.InitFromPackedBuf(data, 0)
+        return schema().ModelT.InitFromPackedBuf(data, 0)
     except (struct.error, TypeError, ValueError, IndexError) as error:
         raise ConversionError(f"the .tflite file is damaged ({error}); convert the model again") from error
 
@@ -150,7 +150,7 @@ def count_operators(model: Any) -> OperatorCount:
 
 def operator_names(model: Any) -> list[str]:
     """Return the name of every operator code: the schema's, or a custom operator's own."""
-    builtin = _schema().BuiltinOperator
+    builtin = schema().BuiltinOperator
     known = {value: name for name, value in vars(builtin).items() if isinstance(value, int)}
     names = []
     for code in model.operatorCodes:
@@ -165,7 +165,8 @@ def text(name: bytes | str | None) -> str:
     return name.decode("utf-8", "replace") if isinstance(name, bytes) else name or ""
 
 
-def _schema() -> Any:
+def schema() -> Any:
+    """Return the module that ai-edge-litert generates from the schema."""
     with needs("convert"):
         from ai_edge_litert import schema_py_generated
     return schema_py_generated
@@ -194,7 +195,7 @@ def dtype_of(tensor: Any) -> str:
 
 @cache
 def _dtype_names() -> dict[int, str]:
-    return {value: name for name, value in vars(_schema().TensorType).items() if isinstance(value, int)}
+    return {value: name for name, value in vars(schema().TensorType).items() if isinstance(value, int)}
 
 
 def _tensor(graph: Any, entry: Any) -> TfliteTensor:
@@ -227,17 +228,17 @@ def _bytes_at(data: bytes, offset: int, size: int) -> bytes:
 
 def _inline_buffer(buffer: Any) -> Any:
     """Return the buffer as one that packs its bytes in one block, aligned."""
-    schema = _schema()
+    generated = schema()
 
-    class AlignedBuffer(schema.BufferT):  # type: ignore[misc,name-defined]
+    class AlignedBuffer(generated.BufferT):  # type: ignore[misc,name-defined]
         def Pack(self, builder: Any) -> Any:
             position = None
             if self.data is not None and len(self.data) > 0:
                 position = _aligned_vector(builder, bytes(self.data))
-            schema.BufferStart(builder)
+            generated.BufferStart(builder)
             if position is not None:
-                schema.BufferAddData(builder, position)
-            return schema.BufferEnd(builder)
+                generated.BufferAddData(builder, position)
+            return generated.BufferEnd(builder)
 
     aligned = AlignedBuffer()
     aligned.data = buffer.data

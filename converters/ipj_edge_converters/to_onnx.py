@@ -6,14 +6,19 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from ipj_edge.errors import ConfigError, DataError, TargetUnavailableError
 from ipj_edge.plugins import needs
 from ipj_edge.protocols import ConversionTask, Converter, StageFiles
 from ipj_edge.values import Port, Precision
+from ipj_edge_converters.cut_onnx import cut_onnx
 from ipj_edge_converters.onnx_files import load_onnx, save_onnx
 from ipj_edge_converters.onnx_graphs import opset_of
 from ipj_edge_converters.onnx_operators import count_operators
 from ipj_edge_converters.onnx_quantize import quantize
+from ipj_edge_converters.onnx_stage import last_exit_only
+from ipj_edge_converters.onnx_weights import count_weights
 from ipj_edge_converters.sources.feeds import static_batch
 
 _FILE = "model.onnx"
@@ -43,7 +48,12 @@ class ToOnnx:
         model, isa = _converted(task)
         path = task.into / _FILE
         save_onnx(_with_shapes(model), path)
-        return _read_back(path, task, isa)
+        stages = cut_onnx(path, task.exits, task.source.inputs, task.into) if task.exits else ()
+        if not stages:
+            return _read_back(path, task, isa)
+        unsplit = last_exit_only(load_onnx(path), stages[-1].exit_output)
+        save_onnx(unsplit, path)
+        return msgspec.structs.replace(_read_back(path, task, isa), stages=stages, parameters=count_weights(unsplit))
 
 
 def _converted(task: ConversionTask) -> tuple[Any, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -39,8 +39,10 @@ class ToOpenvino:
             ConversionError: the conversion failed, or what came out is not int8 where int8 was asked for.
         """
         _check_precision(task)
+        if task.exits:
+            return _staged(task, self.convert)
         onnx_path = Path(task.source.onnx_path())
-        model = _read_onnx(onnx_path)
+        model = read_onnx(onnx_path)
         quantizing = task.precision == "int8" and task.source.precision != "int8"
         full_range = task.isa in ("", "vnni")
         if quantizing:
@@ -52,6 +54,13 @@ class ToOpenvino:
             _check_int8(operators)
         tools = ("openvino", "nncf") if quantizing else ("openvino",)
         return _stage_files(task, operators, "vnni" if quantizing and full_range else "", tools)
+
+
+def _staged(task: ConversionTask, convert: Callable[[ConversionTask], StageFiles]) -> StageFiles:
+    # The cutter itself builds on this module.
+    from ipj_edge_converters.openvino_stages import stage_and_convert
+
+    return stage_and_convert(task, convert)
 
 
 def _check_precision(task: ConversionTask) -> None:
@@ -72,7 +81,13 @@ def _check_int8(operators: OperatorCount) -> None:
         )
 
 
-def _read_onnx(path: Path) -> Any:
+def read_onnx(path: Path) -> Any:
+    """Read an ONNX file as an ``openvino.Model``.
+
+    Raises:
+        UnsupportedError: openvino has no such operator; names it.
+        ConversionError: openvino cannot convert the model for another reason.
+    """
     openvino = import_openvino()
     from openvino.frontend import GeneralFailure, OpConversionFailure, OpValidationFailure
     from openvino.tools.ovc.error import BasicError

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from ipj_edge.errors import ConversionError, DataError, UnsupportedError
@@ -14,6 +15,7 @@ from ipj_edge.plugins import needs
 from ipj_edge.protocols import Array, ConversionTask, Converter, StageFiles
 from ipj_edge.values import Port, Precision, TensorSpec
 from ipj_edge_converters import tflite_file
+from ipj_edge_converters.cut_tflite import cut_tflite, last_exit_only
 from ipj_edge_converters.litert_quiet import quiet_litert
 from ipj_edge_converters.tflite_calibration import CalibrationSamples, argument, output_argument, quantized
 from ipj_edge_converters.tflite_file import TfliteFacts, TfliteTensor
@@ -50,8 +52,22 @@ class ToTflite:
         _check_kernels(data)
         if task.precision == "int8":
             data = _int8_file(data, task, batch)
-        (task.into / _FILE).write_bytes(data)
-        return _described(task, tflite_file.read_facts((task.into / _FILE).read_bytes()), batch)
+        path = task.into / _FILE
+        path.write_bytes(data)
+        files = _described(task, tflite_file.read_facts(path.read_bytes()), batch)
+        return _cut(task, files, batch) if task.exits else files
+
+
+def _cut(task: ConversionTask, files: StageFiles, batch: int) -> StageFiles:
+    """Cut the whole file into stages; the file itself then computes the last exit alone."""
+    path = task.into / _FILE
+    stages = cut_tflite(path, task.exits, files.takes, files.adds, batch, task.into)
+    last = stages[-1].exit_output
+    data, parameters = last_exit_only(path, last, files.takes, files.adds, batch)
+    path.write_bytes(data)
+    operators = tflite_file.read_facts(path.read_bytes()).operators
+    adds = tuple(port for port in files.adds if port.name == last)
+    return msgspec.structs.replace(files, adds=adds, operators=operators, stages=stages, parameters=parameters)
 
 
 def _batch_size(inputs: tuple[TensorSpec, ...]) -> int:

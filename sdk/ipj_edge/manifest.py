@@ -142,6 +142,8 @@ class ParityRecord(msgspec.Struct, frozen=True, kw_only=True):
         loosened: True when the user loosened the tolerance.
         seed: Seed of the random inputs.
         outputs: Figures of every output on every set of inputs.
+        chain_max_abs: Largest absolute difference between the stages run one after the other and the unsplit program,
+            on the last exit; None where there is one stage.
     """
 
     verified_on: str
@@ -149,6 +151,7 @@ class ParityRecord(msgspec.Struct, frozen=True, kw_only=True):
     loosened: bool = False
     seed: int
     outputs: tuple[OutputParity, ...]
+    chain_max_abs: float | None = None
 
 
 class Requirements(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,6 +178,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         created_with: Version of ipj-edge and of every tool that took part.
         labels: Class names in output order; empty when not given.
         preprocessing: How an image becomes the named input; only for inputs that take images.
+        unsplit: The program that computes the last exit alone, used when no early exit is wanted; None where the
+            only stage is that program.
         golden_samples: Samples in ``golden.npz``.
         notes: What a reader has to know, e.g. why the batch is static.
     """
@@ -190,6 +195,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     stages: tuple[StageSpec, ...]
+    unsplit: StageSpec | None = None
     batch: BatchSpec
     calibration: CalibrationRecord | None = None
     parity: ParityRecord

@@ -7,37 +7,47 @@ sample at a time) is done here, once, the same for all targets.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from time import perf_counter
 from types import TracebackType
-from typing import Any
+from typing import Literal
 
 import numpy as np
 
+from ipj_edge.adaptation import InputAdapter, output_adapter
 from ipj_edge.bundle import open_bundle
-from ipj_edge.data import shape_text
-from ipj_edge.errors import InputError, TargetUnavailableError
+from ipj_edge.chain import Answered, Chain
+from ipj_edge.errors import ConfigError, InputError
+from ipj_edge.exits import ExitPolicy
 from ipj_edge.manifest import Bundle, Manifest
-from ipj_edge.plugins import load_target
 from ipj_edge.preprocess import apply
+from ipj_edge.programs import Programs, open_programs
 from ipj_edge.protocols import Array, Session
-from ipj_edge.values import EffectiveSettings, Port, Settings, TensorSpec
+from ipj_edge.values import EffectiveSettings, Settings, TensorSpec
+
+Exits = ExitPolicy | Literal["auto", "off", "all"]
 
 
 class Result:
     """What a model answered.
 
     Attributes:
-        outputs: Real values by output name; the first axis is the batch.
-        exit_index: Stage that answered (0 for a plain model).
+        outputs: Real values by output name; the first axis is the batch. A model with several exits answers under
+            the name of its last exit, whichever exit the answer is from.
+        exit_indices: Stage each sample's answer is from, integers of shape (n,); zeros for a plain model.
         latency_s: Seconds from call to answer, adaptation of inputs and outputs included.
     """
 
-    __slots__ = ("exit_index", "latency_s", "outputs")
+    __slots__ = ("exit_indices", "latency_s", "outputs")
 
-    def __init__(self, outputs: dict[str, Array], exit_index: int, latency_s: float) -> None:
-        self.outputs, self.exit_index, self.latency_s = outputs, exit_index, latency_s
+    def __init__(self, outputs: dict[str, Array], exit_indices: Array, latency_s: float) -> None:
+        self.outputs, self.exit_indices, self.latency_s = outputs, exit_indices, latency_s
+
+    @property
+    def exit_index(self) -> int:
+        """Deepest stage that an answer of this batch is from."""
+        return int(self.exit_indices.max())
 
     def __repr__(self) -> str:
         shapes = ", ".join(f"{name}: {value.shape}" for name, value in self.outputs.items())
@@ -50,6 +60,7 @@ def load(
     threads: int | None = None,
     spinning: bool = False,
     allow_fallback: bool = False,
+    exits: Exits = "auto",
 ) -> Model:
     """Open a bundle, check every file of it and load it on its target.
 
@@ -58,52 +69,90 @@ def load(
         threads: Inference threads; None means min(affinity, cgroup quota).
         spinning: Let idle engine threads spin; faster back to back, costs CPU time between inferences.
         allow_fallback: Accept effective settings that differ from the requested ones.
+        exits: For a bundle with several exits: ``auto`` leaves early as its ``exits.json`` says, and not at all
+            without one; ``off`` never does; ``all`` loads the stages and leaves only where `Model.run` is told to;
+            a policy is used as it is, certified or not.
 
     Raises:
-        BundleError: damaged, or of an unknown version.
+        BundleError: damaged, of an unknown version, or its exits were tuned for other files or settings.
         PluginNotFoundError: no plugin for the bundle's target.
         MissingDependencyError: the target's engine is not installed.
         TargetUnavailableError: a setting, precision or instruction set is not to be had as requested.
+        ConfigError: exits were asked for and the bundle has one.
     """
     settings = Settings(threads=threads, spinning=spinning, allow_fallback=allow_fallback)
-    return open_model(open_bundle(path), settings)
+    return open_model(open_bundle(path), settings, exits=exits)
 
 
-def open_model(bundle: Bundle, settings: Settings) -> Model:
+def open_model(bundle: Bundle, settings: Settings, *, exits: Exits = "auto") -> Model:
     """Load an already checked bundle; see `load`."""
-    target = load_target(bundle.manifest.target)
-    if bundle.manifest.precision not in target.precisions:
-        raise TargetUnavailableError(
-            f"'{target.name}' does not run {bundle.manifest.precision}; it runs {', '.join(target.precisions)}"
-        )
-    return Model(bundle.manifest, target.open(bundle, settings), settings)
+    return Model(bundle.manifest, open_programs(bundle, settings, exits), settings)
 
 
 class Model:
-    """A bundle's stages on a target. One caller at a time; use `clone` for another thread.
+    """A bundle on its target. One caller at a time; use `clone` for another thread.
 
     Attributes:
         manifest: The bundle's manifest.
         requested: Settings asked for.
         effective: How each stage really runs.
+        policy: When samples leave early; None when they do not.
     """
 
-    def __init__(self, manifest: Manifest, sessions: tuple[Session, ...], requested: Settings) -> None:
+    def __init__(self, manifest: Manifest, programs: Programs, requested: Settings) -> None:
         self.manifest = manifest
         self.requested = requested
+        self.policy = programs.policy
+        self._programs = programs
+        self._whole = programs.whole
+        sessions = self.sessions
         self.effective: tuple[EffectiveSettings, ...] = tuple(session.effective for session in sessions)
-        self._sessions = sessions
         self._busy = threading.Lock()
         ports = {port.name: port for session in sessions for port in session.stage.takes}
-        self._inputs = tuple(_InputAdapter(spec, ports[spec.name]) for spec in manifest.inputs)
+        self._inputs = tuple(InputAdapter(spec, ports[spec.name]) for spec in manifest.inputs)
         self._only = self._inputs[0] if len(self._inputs) == 1 else None
-        adds = {port.name: port for session in sessions for port in session.stage.adds}
-        self._outputs = tuple((spec.name, _output_adapter(adds[spec.name])) for spec in manifest.outputs)
+        self._batched = frozenset(adapter.name for adapter in self._inputs if adapter.batched)
         self._batched_outputs = {spec.name for spec in manifest.outputs if spec.batch_axis is not None}
         self._dynamic = manifest.batch.static is None
         self._at_once = manifest.batch.static or manifest.batch.max
+        self._chain = Chain(programs, self._batched) if programs.stages else None
+        self._outputs = tuple((port.name, output_adapter(port)) for port in self._whole.stage.adds)
+        self._first_exit = np.zeros(1, np.intp)
 
-    def run(self, inputs: Array | Mapping[str, Array], *, copy: bool = True) -> Result:
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """The outputs that `run` answers with: all of a plain model, the last exit of one with several."""
+        if len(self.manifest.stages) == 1:
+            return self.manifest.outputs
+        last = self.manifest.stages[-1].exit_output
+        return tuple(spec for spec in self.manifest.outputs if spec.name == last)
+
+    @property
+    def sessions(self) -> tuple[Session, ...]:
+        """The loaded programs: one session a stage, or the whole program's."""
+        return self._programs.stages or (self._whole,)
+
+    def adapted(self, inputs: Array | Mapping[str, Array]) -> dict[str, Array]:
+        """Return the engine tensors that `run` would give to the first stage.
+
+        Raises:
+            InputError: see `run`.
+        """
+        return self._accept(inputs)[0]
+
+    @property
+    def exit_counts(self) -> tuple[int, ...]:
+        """Samples answered by each exit so far; empty for a model that does not leave early."""
+        return () if self._chain is None else tuple(self._chain.counts)
+
+    def run(
+        self,
+        inputs: Array | Mapping[str, Array],
+        *,
+        copy: bool = True,
+        max_exit: int | None = None,
+        deadline_s: float | None = None,
+    ) -> Result:
         """Run the model.
 
         A missing batch axis is added (the outputs keep theirs). A batch larger than the engine takes at once is run
@@ -112,22 +161,56 @@ class Model:
         Args:
             inputs: The only input's array, or arrays by input name, in the source's layout, dtype and range.
             copy: False may return views of engine memory, valid until the next call.
+            max_exit: Deepest exit to run to; None for the last.
+            deadline_s: Seconds from now by which to answer: the deepest exit that fits, the first in any case.
 
         Raises:
             InputError: wrong name, shape or dtype (states what was expected and what came), or a second caller.
+            ConfigError: max_exit or deadline_s for a model that was not loaded with its stages.
         """
         start = perf_counter()
         if not self._busy.acquire(blocking=False):
             raise InputError("this model is already running in another thread: give each thread its own model.clone()")
         try:
             feeds, rows = self._accept(inputs)
-            if rows == self._at_once or (self._dynamic and 0 < rows < self._at_once):
-                outputs = self._run_once(feeds, copy)
+            if self._chain is not None:
+                until = None if deadline_s is None else start + deadline_s
+                answered = self._staged(self._chain, feeds, rows, max_exit, until)
+                outputs, exit_indices = {self._chain.answer_name: answered.answer}, answered.exit_indices
             else:
-                outputs = self._run_in_parts(feeds, rows)
+                self._need_no_stages(max_exit, deadline_s)
+                outputs = self._plain(feeds, rows, copy)
+                exit_indices = self._first_exit if rows == 1 else np.zeros(rows, np.intp)
         finally:
             self._busy.release()
-        return Result(outputs, len(self._sessions) - 1, perf_counter() - start)
+        return Result(outputs, exit_indices, perf_counter() - start)
+
+    def run_every_output(self, inputs: Array | Mapping[str, Array]) -> dict[str, Array]:
+        """Return the real values of every output that the loaded programs have, those of all exits included.
+
+        Raises:
+            InputError: see `run`.
+        """
+        chain = self._chain
+        if chain is None:
+            return self.run(inputs).outputs
+        feeds, rows = self._accept(inputs)
+        parts = [chain.every(part) for part, _ in self._parts(feeds, rows)]
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    def improve(self, inputs: Array | Mapping[str, Array]) -> Iterator[Result]:
+        """Yield an answer after every stage, each deeper than the one before; stop iterating to stop computing.
+
+        Raises:
+            InputError: see `run`.
+            ConfigError: the model was not loaded with its stages, or there are more samples than it takes at once.
+        """
+        chain, start = self._loaded_chain(), perf_counter()
+        feeds, rows = self._accept(inputs)
+        if rows > self._at_once:
+            raise ConfigError(f"answers improve for {self._at_once} samples at once; {rows} came")
+        for index, answer in enumerate(chain.improving(feeds)):
+            yield Result({chain.answer_name: answer}, np.full(rows, index, np.intp), perf_counter() - start)
 
     def run_image(self, rgb: Array) -> Result:
         """Run the model on one RGB image, uint8 of shape (height, width, 3), through the manifest's preprocessing.
@@ -143,12 +226,11 @@ class Model:
 
     def clone(self) -> Model:
         """Return a model for another thread that shares the weights where the engine can."""
-        return Model(self.manifest, tuple(session.clone() for session in self._sessions), self.requested)
+        return Model(self.manifest, self._programs.clone(), self.requested)
 
     def close(self) -> None:
         """Release the engine's memory. Calling twice is allowed."""
-        for session in self._sessions:
-            session.close()
+        self._programs.close()
 
     def __enter__(self) -> Model:
         return self
@@ -178,111 +260,44 @@ class Model:
     def _names(self) -> str:
         return ", ".join(adapter.name for adapter in self._inputs)
 
-    def _run_once(self, feeds: dict[str, Array], copy: bool) -> dict[str, Array]:
-        pool = feeds
-        for session in self._sessions:
-            pool = {**pool, **session.run(pool)} if len(self._sessions) > 1 else session.run(pool)
-        return {name: adapt(pool[name], copy) for name, adapt in self._outputs}
-
-    def _run_in_parts(self, feeds: dict[str, Array], rows: int) -> dict[str, Array]:
-        if rows == 0:
-            raise InputError("the batch is empty: give at least one sample")
-        if not self._dynamic and rows % self._at_once:
-            raise InputError(f"this bundle takes batches of {self._at_once}: {rows} samples do not fill them")
-        batched = {adapter.name for adapter in self._inputs if adapter.batched}
-        parts = []
-        for start in range(0, rows, self._at_once):
-            part = {
-                name: value[start : start + self._at_once] if name in batched else value
-                for name, value in feeds.items()
-            }
-            parts.append(self._run_once(part, copy=True))
+    def _plain(self, feeds: dict[str, Array], rows: int, copy: bool) -> dict[str, Array]:
+        if rows == self._at_once or (self._dynamic and 0 < rows < self._at_once):
+            made = self._whole.run(feeds)
+            return {name: adapt(made[name], copy) for name, adapt in self._outputs}
+        parts = [self._plain(part, size, True) for part, size in self._parts(feeds, rows)]
         return {
             name: np.concatenate([part[name] for part in parts]) if name in self._batched_outputs else value
             for name, value in parts[0].items()
         }
 
+    def _staged(
+        self, chain: Chain, feeds: dict[str, Array], rows: int, max_exit: int | None, until: float | None
+    ) -> Answered:
+        if rows == self._at_once or (self._dynamic and 0 < rows < self._at_once):
+            return chain.run(feeds, rows, max_exit, until)
+        parts = [chain.run(part, size, max_exit, until) for part, size in self._parts(feeds, rows)]
+        return Answered(
+            np.concatenate([part.answer for part in parts]), np.concatenate([part.exit_indices for part in parts])
+        )
 
-class _InputAdapter:
-    """Checks one input against its spec and turns it into the engine's tensor."""
+    def _parts(self, feeds: dict[str, Array], rows: int) -> Iterator[tuple[dict[str, Array], int]]:
+        """Yield as many samples as the engine takes at once, with their number."""
+        if rows == 0:
+            raise InputError("the batch is empty: give at least one sample")
+        if not self._dynamic and rows % self._at_once:
+            raise InputError(f"this bundle takes batches of {self._at_once}: {rows} samples do not fill them")
+        for start in range(0, rows, self._at_once):
+            part = {
+                name: value[start : start + self._at_once] if name in self._batched else value
+                for name, value in feeds.items()
+            }
+            yield part, min(self._at_once, rows - start)
 
-    __slots__ = ("_dtype", "_ndim", "_quantize", "_spec", "_tail", "batched", "name")
+    def _loaded_chain(self) -> Chain:
+        if self._chain is None:
+            raise ConfigError('this model was not loaded with its stages: ipj_edge.load(…, exits="all")')
+        return self._chain
 
-    def __init__(self, spec: TensorSpec, port: Port) -> None:
-        self.name = spec.name
-        self.batched = spec.batch_axis is not None
-        self._spec = spec
-        self._dtype = np.dtype(spec.dtype)
-        self._ndim = len(spec.shape)
-        self._tail = spec.shape[1:] if self.batched else spec.shape
-        self._quantize = _quantizer(port)
-
-    def rows(self, array: Array) -> int:
-        """Return the number of samples in an accepted array."""
-        return array.shape[0] if self.batched else 1
-
-    def accept(self, value: Any) -> Array:
-        """Return the engine's tensor for one input.
-
-        Raises:
-            InputError: wrong shape or dtype.
-        """
-        array = value if isinstance(value, np.ndarray) else self._from_python(value)
-        if array.dtype != self._dtype:
-            raise InputError(
-                f"'{self.name}': expected dtype {self._dtype}, got {array.dtype}; convert with .astype('{self._dtype}')"
-            )
-        if self.batched and array.ndim == self._ndim - 1:
-            array = array[None]
-        if (array.shape[1:] if self.batched else array.shape) != self._tail and not self._fits(array):
-            raise InputError(f"'{self.name}': expected shape {shape_text(self._spec)}, got {np.shape(value)}")
-        if not array.flags.c_contiguous:
-            array = np.ascontiguousarray(array)
-        return array if self._quantize is None else self._quantize(array)
-
-    def _from_python(self, value: Any) -> Array:
-        try:
-            return np.asarray(value, dtype=self._dtype)
-        except (TypeError, ValueError) as error:
-            raise InputError(f"'{self.name}': expected an array of {self._dtype}: {error}") from error
-
-    def _fits(self, array: Array) -> bool:
-        """Compare shapes where sizes beyond the batch may be dynamic."""
-        shape = array.shape[1:] if self.batched else array.shape
-        if array.ndim != self._ndim:
-            return False
-        return all(isinstance(want, str) or want == have for want, have in zip(self._tail, shape, strict=True))
-
-
-def _quantizer(port: Port) -> Callable[[Array], Array] | None:
-    """Return a function from real values to the engine's integers: divide, round half to even, shift, clip."""
-    if port.quantization is None:
-        return None
-    kind = np.dtype(port.dtype)
-    limits = np.iinfo(kind)
-    inverse = np.float32(1.0 / port.quantization.scale)
-    zero = np.float32(port.quantization.zero_point)
-    low, high = np.float32(limits.min), np.float32(limits.max)
-
-    def quantize(array: Array) -> Array:
-        values = np.multiply(array, inverse, dtype=np.float32)
-        np.rint(values, out=values)
-        np.add(values, zero, out=values)
-        np.maximum(values, low, out=values)
-        np.minimum(values, high, out=values)
-        return values.astype(kind)
-
-    return quantize
-
-
-def _output_adapter(port: Port) -> Callable[[Array, bool], Array]:
-    """Return a function from the engine's tensor to the caller's real values."""
-    if port.quantization is None:
-        return lambda array, copy: array.copy() if copy else array
-    scale, zero = np.float32(port.quantization.scale), np.float32(port.quantization.zero_point)
-
-    def dequantize(array: Array, _copy: bool) -> Array:
-        values = np.subtract(array, zero, dtype=np.float32)
-        return np.multiply(values, scale, out=values)
-
-    return dequantize
+    def _need_no_stages(self, max_exit: int | None, deadline_s: float | None) -> None:
+        if max_exit is not None or deadline_s is not None:
+            self._loaded_chain()

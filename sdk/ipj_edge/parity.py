@@ -40,7 +40,7 @@ def compare(
     precision: Precision,
     inputs: str,
     tolerance: float | None = None,
-    judge_size: bool = True,
+    judge_values: bool = True,
 ) -> tuple[Comparison, ...]:
     """Compare all outputs of a source with those of a bundle on the same inputs.
 
@@ -51,8 +51,8 @@ def compare(
         precision: Precision of the bundle: decides the tolerance.
         inputs: What the inputs were, for the messages, e.g. ``calibration`` or ``random``.
         tolerance: Relative L2 allowed instead of the precision's own.
-        judge_size: False leaves the size of the difference unjudged (int8 outside its calibrated range) and
-            judges names, shapes, NaN and constant slices only.
+        judge_values: False judges names, shapes and NaN only, and leaves the values unjudged (int8 outside its
+            calibrated range).
     """
     if set(reference) != set(candidate):
         missing = f"outputs differ: the source has {sorted(reference)}, the bundle {sorted(candidate)}"
@@ -60,7 +60,7 @@ def compare(
     return tuple(
         _compare_output(
             spec, np.asarray(reference[spec.name]), np.asarray(candidate[spec.name]), precision, inputs,
-            tolerance if tolerance is not None else RELATIVE_L2[precision], judge_size,
+            tolerance if tolerance is not None else RELATIVE_L2[precision], judge_values,
         )
         for spec in specs
     )  # fmt: skip
@@ -94,8 +94,9 @@ def _compare_output(
         worst_slice_l2=float(slices["l2"].max()) if slices else None,
         top1_agreement=_top1(spec, want, got),
     )
-    failures = _constant_slices(where, spec, slices) if slices else []
+    failures: list[str] = []
     if judge:
+        failures += _constant_slices(where, spec, slices) if slices else []
         judge_int8 = precision == "int8"
         failures += _judge_size(where, figures, limit)
         failures += (

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 from ipj_edge.errors import MissingDependencyError, PluginNotFoundError
-from ipj_edge.protocols import Converter, PowerProbe, SourceOpener, Target
+from ipj_edge.protocols import Converter, ExitRule, PowerProbe, SourceOpener, Target
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -18,12 +18,18 @@ SOURCES = "ipj_edge.sources"
 CONVERTERS = "ipj_edge.converters"
 TARGETS = "ipj_edge.targets"
 POWER_PROBES = "ipj_edge.power_probes"
+EXIT_RULES = "ipj_edge.exit_rules"
 
+_KINDS = {
+    SOURCES: "source",
+    CONVERTERS: "converter",
+    TARGETS: "target",
+    POWER_PROBES: "power probe",
+    EXIT_RULES: "exit rule",
+}
 _OPENVINO_TELEMETRY = "openvino_telemetry"
 _ORT_DISABLE_TELEMETRY = "ORT_DISABLE_TELEMETRY"
 _ABSENT = object()
-
-_KINDS = {SOURCES: "source", CONVERTERS: "converter", TARGETS: "target", POWER_PROBES: "power probe"}
 
 
 def _entries(group: str) -> dict[str, EntryPoint]:
@@ -76,6 +82,11 @@ def load_source_opener(name: str) -> SourceOpener:
 def load_probe(name: str) -> PowerProbe:
     """Load a power probe plugin by name; see `load`."""
     return cast(PowerProbe, load(POWER_PROBES, name))
+
+
+def load_exit_rule(name: str) -> ExitRule:
+    """Load an exit rule plugin by name; see `load`."""
+    return cast(ExitRule, load(EXIT_RULES, name))
 
 
 @contextmanager

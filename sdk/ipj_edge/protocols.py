@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -14,6 +14,7 @@ from ipj_edge.values import (
     Availability,
     Boundary,
     EffectiveSettings,
+    Meaning,
     Port,
     Precision,
     ProbeFacts,
@@ -60,6 +61,7 @@ class Source(Protocol):
         outputs: Outputs as callers get them, meanings not yet decided.
         forms: What converters can get from it: ``onnx`` (see `OnnxForm`), ``torch`` (see `TorchForm`).
         versions: Tools that took part, by distribution name.
+        notes: What a reader of the manifest has to know, e.g. why the batch is static.
     """
 
     kind: str
@@ -71,6 +73,7 @@ class Source(Protocol):
     outputs: tuple[TensorSpec, ...]
     forms: tuple[str, ...]
     versions: dict[str, str]
+    notes: tuple[str, ...]
 
     def run(self, feeds: Feeds) -> dict[str, Array]:
         """Run the model as it is and return its outputs by name: the reference for parity.
@@ -131,6 +134,7 @@ class ConversionTask(msgspec.Struct, frozen=True, kw_only=True):
         calibration: Arrays by input name, first axis = samples; None for a float conversion.
         into: Empty folder to write the engine's files to.
         isa: Instruction set the device is known to have, e.g. ``vnni`` or ``avx2``; empty = assume VNNI.
+        exits: Outputs that are exits, in any order: the converted file is cut into a stage for each. Empty = whole.
     """
 
     source: Any
@@ -139,6 +143,33 @@ class ConversionTask(msgspec.Struct, frozen=True, kw_only=True):
     calibration: dict[str, Any] | None
     into: Path
     isa: str = ""
+    exits: tuple[str, ...] = ()
+
+
+class StageCut(msgspec.Struct, frozen=True, kw_only=True):
+    """One stage, cut out of a model's file and written.
+
+    Attributes:
+        name: ``stage1`` for the first.
+        file: Its file, relative to the folder that was written to.
+        takes: Tensors it takes from the pool: inputs of the model, and what earlier stages added.
+        adds: Tensors it adds to the pool: its exit first, then what later stages take.
+        exit_output: The output of the model it answers with.
+        macs: Multiply-accumulates for one sample; None with a reason.
+        macs_reason: Why macs is None.
+        parameters: Number of weights in its file.
+        operators: What was read back from its file.
+    """
+
+    name: str
+    file: str
+    takes: tuple[Port, ...]
+    adds: tuple[Port, ...]
+    exit_output: str
+    macs: int | None
+    macs_reason: str = ""
+    parameters: int
+    operators: OperatorCount
 
 
 class StageFiles(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,6 +185,9 @@ class StageFiles(msgspec.Struct, frozen=True, kw_only=True):
         isa: Instruction set the quantization assumes; empty for none.
         opset: ONNX opset of the file; None where it does not apply.
         unreproducible: Files that may differ when the same conversion is done again.
+        stages: The stages the file was cut into, by depth; empty when it was not cut. The file itself then computes
+            the last exit alone.
+        parameters: Number of weights in the file itself where it was cut; None means those of the source.
         notes: What a reader of the manifest has to know.
     """
 
@@ -166,6 +200,8 @@ class StageFiles(msgspec.Struct, frozen=True, kw_only=True):
     isa: str = ""
     opset: int | None = None
     unreproducible: tuple[str, ...] = ()
+    stages: tuple[StageCut, ...] = ()
+    parameters: int | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -309,4 +345,52 @@ class PowerProbe(Protocol):
 
         Raises:
             ProbeUnavailableError: no such sensor, no permission, or nothing to read; says what to do.
+        """
+
+
+Scorer = Callable[[Sequence[Array]], Array]
+"""From the outputs of the exits so far, oldest first, each of shape (n, …), to n scores in float64."""
+
+RowScorer = Callable[[Sequence[Array]], float]
+"""The same for n = 1, as a Python float."""
+
+
+class ExitRule(Protocol):
+    """A plugin of group ``ipj_edge.exit_rules``: says how sure a model is of each sample after each exit.
+
+    A sample leaves at an exit when its score there is at least that exit's threshold. A sample whose outputs are no
+    numbers must score NaN or −inf: it never leaves.
+
+    Attributes:
+        name: Name of the rule.
+        meanings: What the outputs it can judge hold.
+        looks_back: How many earlier exits' outputs it reads; None for all of them. Entries of older exits may be
+            anything.
+        parameters: Names of the numbers it takes for every exit; a missing one has the rule's default.
+    """
+
+    name: str
+    meanings: tuple[Meaning, ...]
+    looks_back: int | None
+    parameters: tuple[str, ...]
+
+    def bounds(self, exits: int) -> tuple[float, float]:
+        """Return the smallest and largest score of a model with so many exits, ±inf included."""
+
+    def bind(self, exit_index: int, meaning: Meaning, parameters: Mapping[str, float]) -> Scorer:
+        """Return the scorer of one exit. The score of a sample may not depend on the other samples.
+
+        Raises:
+            ConfigError: a parameter is outside its range.
+        """
+
+
+@runtime_checkable
+class RowExitRule(Protocol):
+    """An exit rule that is quicker for one sample at a time."""
+
+    def bind_row(self, exit_index: int, meaning: Meaning, parameters: Mapping[str, float]) -> RowScorer | None:
+        """Return a scorer of one row, or None where there is no quicker way.
+
+        Its scores may differ from those of `ExitRule.bind` by 1e-9: nearer to a threshold than that, the other decides.
         """

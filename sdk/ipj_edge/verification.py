@@ -10,8 +10,9 @@ from ipj_edge.bundle import open_bundle
 from ipj_edge.errors import ParityError
 from ipj_edge.golden import read_golden
 from ipj_edge.manifest import Bundle, OutputParity
-from ipj_edge.model import open_model
+from ipj_edge.model import Model
 from ipj_edge.parity import compare
+from ipj_edge.programs import open_all
 from ipj_edge.values import EffectiveSettings, Settings
 
 
@@ -42,8 +43,8 @@ def verify(path: str | Path, *, settings: Settings | None = None) -> Verificatio
     requested = settings or Settings()
     bundle = open_bundle(path)
     inputs, reference = read_golden(bundle.path)
-    with open_model(bundle, requested) as model:
-        answers = model.run(inputs).outputs
+    with Model(bundle.manifest, open_all(bundle, requested), requested) as model:
+        answers = model.run_every_output(inputs)
         effective = model.effective
     record = bundle.manifest.parity
     compared = compare(

@@ -26,6 +26,8 @@ BAUD = 3_686_400
 REPLY_TIMEOUT_S = 2.0
 MIN_SUPPLY_V, MAX_SUPPLY_V = 1.8, 3.3
 MEAN_RATE_HZ = 1000
+# A time stamp each 20 ms: samples are held back until theirs has come.
+BINARY_RATE_HZ = 50_000.0
 
 
 class Lpm01aProbe:
@@ -33,7 +35,7 @@ class Lpm01aProbe:
 
     Options: ``port``; ``voltage_v`` sets the supply, 1.8 V to 3.3 V (without it the meter's own setting stays);
     ``select``: ``energy`` (default: joules per millisecond, added up by the meter) or ``current`` (binary stream
-    of 10 ksamples/s; needs ``voltage_v``).
+    of 50 ksamples/s; needs ``voltage_v``).
     """
 
     name = "lpm01a"
@@ -64,7 +66,7 @@ def _checked_output(options: ProbeOptions) -> str:
         raise ConfigError(f"'lpm01a' has no output '{output}': select energy or current")
     if options.voltage_v is None:
         if output == "current":
-            raise ProbeUnavailableError("'lpm01a' streams no voltage: its output 'current' needs --voltage-v VOLTS")
+            raise ProbeUnavailableError("'lpm01a' streams no voltage: its output 'current' needs --voltage VOLTS")
     elif not MIN_SUPPLY_V <= options.voltage_v <= MAX_SUPPLY_V:
         raise ConfigError(
             f"'lpm01a' supplies {MIN_SUPPLY_V} V to {MAX_SUPPLY_V} V, and {options.voltage_v:g} V was asked for"
@@ -85,7 +87,7 @@ class Lpm01aMeter:
     def __init__(self, port: SerialPort, *, output: str, voltage_v: float | None) -> None:
         binary = output == "current"
         self.port = port
-        self.rate_hz = 10_000.0 if binary else 1000.0
+        self.rate_hz = BINARY_RATE_HZ if binary else 1000.0
         self._decode = decode_binary if binary else decode_ascii
         # A binary stream is trusted from its first time stamp on.
         self._state = StreamState(aligned=not binary)

@@ -67,7 +67,7 @@ class Ppk2Probe:
             return Availability(
                 available=False,
                 reason="a PPK2 streams current only, and no supply voltage was given",
-                fix=f"--probe {self.name} --port {options.port} --voltage-v VOLTS",
+                fix=f"--probe {self.name} --port {options.port} --voltage VOLTS",
             )
         return found
 
@@ -93,7 +93,7 @@ def _checked_mode(options: ProbeOptions) -> tuple[str, float]:
         raise ConfigError(f"'ppk2' has no mode '{mode}': select ampere (your own supply) or source (the unit's)")
     if options.voltage_v is None:
         raise ProbeUnavailableError(
-            "'ppk2' streams current only: give the supply voltage of the device under test, --voltage-v VOLTS"
+            "'ppk2' streams current only: give the supply voltage of the device under test, --voltage VOLTS"
         )
     if not MIN_SOURCE_V <= options.voltage_v <= MAX_SOURCE_V:
         raise ConfigError(

@@ -163,6 +163,9 @@ def decode_words(state: StreamState, data: bytes) -> tuple[WordChunk, StreamStat
             discarded += skipped
             if not aligned:
                 break
+            # The counter sits in the third byte: the first word may have borrowed its ADC bytes from the wreck.
+            position += WORD_BYTES
+            discarded += WORD_BYTES
         run = _aligned_run(buffer[position:], counter)
         words.append(run.words)
         missing.append(run.missing)
@@ -208,13 +211,26 @@ def _aligned_run(buffer: Bytes, counter: int | None) -> _Run:
     end, lost = _first_misaligned(valid, gaps)
     # Hold the newest word back; drop it when the alignment was lost after it.
     keep = max(end - 1, 0)
+    whole, missing = _drop_seams(words[:keep], gaps[:keep])
     return _Run(
-        words=words[:keep],
-        missing=gaps[:keep],
+        words=whole,
+        missing=missing,
         consumed_bytes=keep * WORD_BYTES,
         counter=int(counters[keep - 1]) if keep else counter,
         aligned=not lost,
     )
+
+
+def _drop_seams(words: Words, gaps: Counts) -> tuple[Words, Counts]:
+    """Drop the first word after each gap: when whole multiples of four bytes are lost, it may be made of two."""
+    seams = np.flatnonzero(gaps)
+    if not len(seams):
+        return words, gaps
+    # A gap is only believed when four regular words follow, so the next word is there and has none of its own.
+    gaps[seams + 1] = gaps[seams] + 1
+    kept = np.ones(len(words), np.bool_)
+    kept[seams] = False
+    return words[kept], gaps[kept]
 
 
 def _first_misaligned(valid: NDArray[np.bool_], gaps: Counts) -> tuple[int, bool]:

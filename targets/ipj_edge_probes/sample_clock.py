@@ -96,10 +96,7 @@ class Timeline:
         """Return host times of increasing device times, none before a time returned earlier."""
         if not len(device_s):
             return np.empty(0)
-        if self._last is None:
-            host_s = self._clock.host_times(device_s)
-        else:
-            host_s = self._continued(device_s, *self._last)
+        host_s = self._clock.host_times(device_s) if self._last is None else self._continued(device_s, *self._last)
         self._last = (float(device_s[-1]), float(host_s[-1]))
         return host_s
 

@@ -9,48 +9,63 @@ Array = NDArray[np.float64]
 
 # About 17 minutes at 1 ksample/s: 16 MiB, and as much again for the arrays a drain returns.
 CAPACITY = 1 << 20
+MAX_ARRAYS = 256
 
 
 class SampleStore:
     """Times and watts not yet drained.
 
-    A backlog over the capacity is averaged in pairs: a window that nobody drains for an hour loses resolution in
-    time, never energy and never its start.
+    A backlog over the capacity is averaged in pairs, and so is what comes after it, until the next drain: a
+    window that nobody drains for an hour loses resolution in time, never energy and never its start.
     """
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self._capacity = capacity
-        self._times: list[Array] = []
-        self._watts: list[Array] = []
-        self._held = 0
+        self.clear()
 
     def append(self, times_s: Array, watts: Array) -> None:
         """Add samples, both of shape (n,)."""
         if not len(times_s):
             return
-        self._times.append(times_s)
-        self._watts.append(watts)
-        self._held += len(times_s)
-        if self._held >= self._capacity:
+        self._single.append(np.stack((times_s, watts)))
+        self._singles += len(times_s)
+        # Many small arrays would cost more than the samples in them.
+        if len(self._single) >= MAX_ARRAYS or self._held + self._singles >= self._capacity:
+            self._average()
+        if self._held + self._singles >= self._capacity:
             self._halve()
 
     def take(self) -> tuple[Array, Array]:
         """Return and forget the samples held: (times, watts)."""
-        times_s = np.concatenate(self._times) if self._times else np.empty(0)
-        watts = np.concatenate(self._watts) if self._watts else np.empty(0)
+        held = np.concatenate([*self._blocks, *self._single], axis=1)
         self.clear()
-        return times_s, watts
+        return held[0], held[1]
 
     def clear(self) -> None:
         """Forget the samples held."""
-        self._times, self._watts, self._held = [], [], 0
+        # Samples as they came, and means of `stride` samples each before them; arrays of shape (2, n).
+        self._single: list[Array] = [np.empty((2, 0))]
+        self._blocks: list[Array] = []
+        self._singles = self._held = 0
+        self._stride = 1
+
+    def _average(self) -> None:
+        """Turn single samples into means of a stride each; less than a stride stays single."""
+        if self._singles < self._stride:
+            return
+        single = np.concatenate(self._single, axis=1)
+        whole = self._singles - self._singles % self._stride
+        self._blocks.append(_means(single[:, :whole], self._stride))
+        self._single = [single[:, whole:].copy()]
+        self._singles -= whole
+        self._held += whole // self._stride
 
     def _halve(self) -> None:
-        times_s, watts = self.take()
-        for column, held in ((times_s, self._times), (watts, self._watts)):
-            even = len(column) & ~1
-            held += [column[:even].reshape(-1, 2).mean(axis=1), column[even:].copy()]
-        self._held = (len(times_s) + 1) // 2
+        blocks = np.concatenate(self._blocks, axis=1)
+        even = self._held & ~1
+        self._blocks = [_means(blocks[:, :even], 2), blocks[:, even:].copy()]
+        self._held = even // 2 + self._held - even
+        self._stride *= 2
 
 
 class BlockMean:
@@ -66,4 +81,9 @@ class BlockMean:
             values = np.concatenate((self._rest, values))
         whole = len(values) - len(values) % self._size
         self._rest = values[whole:].copy()
-        return np.asarray(values[:whole].reshape(-1, self._size).mean(axis=1), np.float64)
+        return _means(values[:whole], self._size)
+
+
+def _means(values: Array, size: int) -> Array:
+    """Return the means of each ``size`` values along the last axis."""
+    return np.asarray(values.reshape(*values.shape[:-1], -1, size).mean(axis=-1), np.float64)

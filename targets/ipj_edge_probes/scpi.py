@@ -5,7 +5,7 @@ from __future__ import annotations
 from ipj_edge.errors import ConfigError, ProbeError, ProbeReadError, ProbeUnavailableError
 from ipj_edge.protocols import EnergyCounter, PowerProbe, PowerSampler
 from ipj_edge.values import Availability, ProbeFacts, ProbeOptions, Rail
-from ipj_edge_probes.polled_sampler import PolledSampler
+from ipj_edge_probes.asked_meter import AskedSampler
 from ipj_edge_probes.scpi_line import ScpiLine, parse_number
 from ipj_edge_probes.scpi_models import UNKNOWN, Kind, ScpiModel, find_model
 from ipj_edge_probes.scpi_wt300 import Wt300Counter
@@ -61,13 +61,13 @@ def connect(port: SerialPort, channel: str | None) -> EnergyCounter | PowerSampl
     try:
         if model.kind is Kind.INTEGRATOR:
             return Wt300Counter(line, identity, element=channel or model.channel, model=model)
-        return PolledSampler(SupplyMeter(line, identity, channel=channel or model.channel, model=model))
+        return AskedSampler(SupplyMeter(line, identity, channel=channel or model.channel, model=model))
     except ProbeReadError as error:
         raise ProbeUnavailableError(f"{identity} at {port.name} gives no power: {error}") from error
 
 
 class SupplyMeter:
-    """A DC supply or load that is asked for its power; see `ipj_edge_probes.polled_sampler.PolledMeter`."""
+    """A DC supply or load that is asked for its power; see `ipj_edge_probes.asked_meter.AskedMeter`."""
 
     interval_s = POLL_S
 

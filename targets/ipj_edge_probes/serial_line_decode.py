@@ -148,7 +148,7 @@ def watts_of(rows: Array, columns: Columns, voltage_v: float | None) -> Array:
         if columns.volts is not None:
             return np.asarray(amps * rows[:, columns.volts.index] * columns.volts.unit, np.float64)
         if voltage_v is None:
-            raise ConfigError("'serial-line': the meter sends current only: give its supply, --voltage-v VOLTS")
+            raise ConfigError("'serial-line': the meter sends current only: give its supply, --voltage VOLTS")
         return np.asarray(amps * voltage_v, np.float64)
     assert columns.watts is not None  # parse_header saw to it
     return np.asarray(rows[:, columns.watts.index] * columns.watts.unit, np.float64)

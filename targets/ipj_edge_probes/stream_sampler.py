@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipj_edge.errors import ProbeError, ProbeReadError, SampleLossError
+from ipj_edge.protocols import PowerSampler
 from ipj_edge.values import ProbeFacts, Rail
 from ipj_edge_probes.sample_clock import SampleClock, Timeline
 from ipj_edge_probes.sample_store import SampleStore
@@ -214,3 +215,6 @@ class StreamSampler:
                 self._excess = excess
         if len(batch.watts):
             self._first.set()
+
+
+_: type[PowerSampler] = StreamSampler

@@ -7,7 +7,7 @@ import time
 from ipj_edge.errors import ProbeError, ProbeReadError, ProbeUnavailableError
 from ipj_edge.protocols import PowerProbe, PowerSampler
 from ipj_edge.values import Availability, ProbeFacts, ProbeOptions, Rail
-from ipj_edge_probes.polled_sampler import PolledSampler
+from ipj_edge_probes.asked_meter import AskedSampler
 from ipj_edge_probes.serial_port import SerialPort, discard_input, open_port, port_availability
 from ipj_edge_probes.um25c_decode import UmRecord, find_record
 
@@ -41,14 +41,14 @@ class Um25cProbe:
         """
         port = open_port(self.name, options, baud=BAUD)
         try:
-            return PolledSampler(UmMeter(port))
+            return AskedSampler(UmMeter(port))
         except ProbeError:
             port.close()
             raise
 
 
 class UmMeter:
-    """One meter at a port; see `ipj_edge_probes.polled_sampler.PolledMeter`."""
+    """One meter at a port; see `ipj_edge_probes.asked_meter.AskedMeter`."""
 
     interval_s = REFRESH_S / 2
     rails: tuple[Rail, ...] = (Rail(name="usb", boundary="board"),)
@@ -68,7 +68,8 @@ class UmMeter:
             provenance="measured",
             update_interval_s=REFRESH_S,
             accuracy=ACCURACY.get(model),
-            note=f"{model} on the USB supply; steps of 1 mW, add 4 digits of current at small loads",
+            resolution_w=0.001,
+            note=f"{model} on the USB supply; add 4 digits of current at small loads",
         )
 
     def measure(self) -> float:

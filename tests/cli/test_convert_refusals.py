@@ -284,8 +284,8 @@ def test_a_missing_extra_is_the_exact_pip_command(
 
 def test_an_operator_the_target_lacks_is_named(ipj_edge_cli: Callable, tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(
-        "import torch\n\nclass Net(torch.nn.Module):\n    def forward(self, x):\n        return torch.linalg.svdvals(x)\n\n"
-        "def build():\n    return Net()\n"
+        "import torch\n\nclass Net(torch.nn.Module):\n    def forward(self, x):\n"
+        "        return torch.linalg.svdvals(x)\n\ndef build():\n    return Net()\n"
     )
     ran = ipj_edge_cli(
         "convert",

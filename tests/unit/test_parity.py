@@ -44,7 +44,7 @@ def test_a_dead_slice_fails_although_the_cosine_is_nearly_one() -> None:
 def test_a_slice_that_lost_most_of_its_spread_fails_at_int8(scores: Array) -> None:
     got = scores.copy()
     got[:, 3] = 0.2 * got[:, 3]
-    assert "slice 3 of the last axis keeps 20% of its spread" in _failures(scores, got, "int8", judge_size=True)
+    assert "slice 3 of the last axis keeps 20% of its spread" in _failures(scores, got, "int8", judge_values=True)
 
 
 def test_swapped_slices_fail_at_fp32(scores: Array) -> None:
@@ -96,9 +96,9 @@ def test_a_class_that_is_never_likely_may_be_constant_in_int8_probabilities() ->
     assert "constant" in _failures(want, got, "int8", meaning="logits")
 
 
-def test_size_is_not_judged_outside_the_calibrated_range_but_dead_slices_are(scores: Array) -> None:
-    assert _failures(scores, 2 * scores, "int8", judge_size=False) == ""
-    assert "constant" in _failures(scores, np.zeros_like(scores), "int8", judge_size=False)
+def test_values_are_not_judged_outside_the_calibrated_range_but_numbers_must_be_numbers(scores: Array) -> None:
+    assert _failures(scores, 2 * scores, "int8", judge_values=False) == ""
+    assert "NaN" in _failures(scores, np.full_like(scores, np.nan), "int8", judge_values=False)
 
 
 def test_a_loosened_tolerance_is_used(scores: Array) -> None:

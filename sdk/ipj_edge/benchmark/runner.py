@@ -139,7 +139,7 @@ def _feeds(bundle: Bundle, samples: Samples) -> list[dict[str, Array]]:
 
 
 def _accuracy(model: Model, samples: Samples) -> tuple[Accuracy | None, str]:
-    scored = [spec.name for spec in model.manifest.outputs if spec.meaning in ("logits", "probabilities")]
+    scored = [spec.name for spec in model.outputs if spec.meaning in ("logits", "probabilities")]
     if samples.labels is None:
         return None, "no labels were given (--data with labels)"
     if not scored:
@@ -151,6 +151,12 @@ def _accuracy(model: Model, samples: Samples) -> tuple[Accuracy | None, str]:
         correct += top1_correct(scores, samples.labels[start : start + step])
     interval = wilson_interval(correct, samples.count)
     return Accuracy(value=interval.value, low=interval.low, high=interval.high, n=samples.count), ""
+
+
+def _exit_rates(model: Model) -> tuple[float, ...]:
+    """Return the share of inferences that each exit answered; all of them at the only exit of a plain model."""
+    counts = model.exit_counts or (1,)
+    return tuple(count / sum(counts) for count in counts)
 
 
 def _entry(bundle: Bundle, model: Model, measured: Measured, accuracy: Accuracy | None) -> Entry:
@@ -177,7 +183,7 @@ def _entry(bundle: Bundle, model: Model, measured: Measured, accuracy: Accuracy 
         joules_per_inference=energy,
         ipj=ipj,
         joules_per_correct=joules_per_correct(ipj),
-        exit_rates=(1.0,),
+        exit_rates=_exit_rates(model),
         warnings=("wall time exceeds CPU time: this machine is busy, latencies are not to be trusted",)
         if contention
         else (),

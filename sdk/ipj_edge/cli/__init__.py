@@ -14,6 +14,7 @@ _COMMANDS = {
     "convert": "convert a model into a proven bundle for each target",
     "verify": "prove a bundle on this machine: hashes, golden inputs, effective settings",
     "run": "run a bundle on an image or on arrays",
+    "exits": "tune when samples leave a multi-exit model early",
     "bench": "accuracy, latency and joules per inference of bundles",
     "inspect": "show what a bundle says of itself",
     "measure": "joules, watts and seconds of any command",

@@ -43,7 +43,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Seque
     console = Console()
     # Piped output is read by programs and people's greps: never wrap it to 80 columns.
     if not console.is_terminal:
-        console = Console(width=max(200, console.width))
+        console = Console(width=max(400, console.width))
     console.print(grid)
 
 

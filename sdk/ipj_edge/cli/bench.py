@@ -111,6 +111,8 @@ def print_entries(entries: Sequence[Entry]) -> None:
     )
     _console.table(columns, [_row(entry) for entry in entries], right=("bytes", "p50", "p99", "CPU-s/inf"))
     for entry in entries:
+        if len(entry.exit_rates) > 1:
+            _console.say(f"{entry.bundle}: exits answer {', '.join(f'{rate:.1%}' for rate in entry.exit_rates)}")
         if entry.joules_per_inference.value is None:
             _console.say(f"{entry.bundle}: no joules: {entry.joules_per_inference.reason}")
 

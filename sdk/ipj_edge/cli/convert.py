@@ -51,6 +51,12 @@ if TYPE_CHECKING:
 )
 @click.option("--isa", default="", help="Instruction set the device has, e.g. avx2; default assumes VNNI for int8.")
 @click.option("--max-batch", default=32, show_default=True, type=click.IntRange(1), help="Largest batch at once.")
+@click.option(
+    "--split-at",
+    default="",
+    metavar="EXITS",
+    help="Cut the model into stages at these outputs (a comma between them); exits takes all outputs.",
+)
 @click.option("--name", default="", help="Name of the bundles. Default: the source's.")
 @click.option("--seed", default=0, show_default=True, help="Seed of the random inputs.")
 @click.option("--force", is_flag=True, help="Replace bundles that are there.")
@@ -86,6 +92,7 @@ def _request(**options: Any) -> ConvertRequest:
         labels=_parse.labels(options.pop("labels")),
         preprocessing=_parse.preprocessing(options.pop("preprocess")),
         max_accuracy_drop=_parse.drop(options.pop("max_accuracy_drop")),
+        split_at=tuple(name for name in options.pop("split_at").split(",") if name),
         **options,
     )
 

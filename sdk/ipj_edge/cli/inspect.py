@@ -37,7 +37,7 @@ def _print(bundle: Bundle) -> None:
     _console.say("made with: " + ", ".join(f"{name} {version}" for name, version in manifest.created_with.items()))
     _say_requirements(manifest)
     _print_tensors(manifest)
-    for stage in manifest.stages:
+    for stage in (*manifest.stages, *filter(None, (manifest.unsplit,))):
         _print_stage(stage)
     _print_proof(manifest)
     rows = [

@@ -45,7 +45,7 @@ def _print(model: Model, path: str, result: Result, top: int) -> None:
     from ipj_edge.cli import _console
 
     _console.say(f"{path}: {_console.seconds_text(result.latency_s)}")
-    for spec in model.manifest.outputs:
+    for spec in model.outputs:
         values = result.outputs[spec.name]
         if spec.meaning not in ("logits", "probabilities") or values.ndim != 2:
             _console.say(f"  {spec.name}: {values.dtype} {values.shape}, from {values.min():g} to {values.max():g}")

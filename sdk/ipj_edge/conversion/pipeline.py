@@ -84,7 +84,7 @@ def _prepare(asked: ConvertRequest, source: Source, progress: Progress) -> Prepa
     warnings = range_warnings(calibration, data) if calibration is not None and data is not None else ()
     return Prepared(
         request=request, source=source, calibration=calibration, data=data, reference=reference,
-        counted=source.count(), warnings=warnings,
+        counted=source.count(), exits=_exits(request, source), warnings=warnings,
     )  # fmt: skip
 
 
@@ -108,6 +108,14 @@ def _named_preprocessing(request: ConvertRequest, source: Source) -> dict[str, P
     if strangers:
         raise ConfigError(f"--preprocess names {', '.join(sorted(strangers))}; the model has {', '.join(names)}")
     return request.preprocessing
+
+
+def _exits(request: ConvertRequest, source: Source) -> tuple[str, ...]:
+    """Return the outputs that are exits: those the user named, else those the source itself knows of."""
+    outputs = tuple(spec.name for spec in source.outputs)
+    if request.split_at == ("exits",) and "exits" not in outputs:
+        return outputs
+    return request.split_at or tuple(getattr(source, "exits", ()))
 
 
 def _load(location: str | None, request: ConvertRequest, source: Source) -> Samples | None:

@@ -22,6 +22,7 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
         data: Data of the accuracy gate.
         reference: What the source answers.
         counted: Multiply-accumulates and weights.
+        exits: Outputs that are exits; empty for a plain model.
         warnings: What the user should know about the data.
     """
 
@@ -31,4 +32,5 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     data: Samples | None
     reference: Reference
     counted: MacCount
+    exits: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()

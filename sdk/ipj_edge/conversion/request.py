@@ -31,6 +31,8 @@ class ConvertRequest(msgspec.Struct, frozen=True, kw_only=True):
         tolerance: Relative L2 allowed instead of the precision's own; recorded.
         isa: Instruction set the device is known to have, e.g. ``avx2``; empty assumes VNNI for int8.
         max_batch: Largest batch given to an engine at once.
+        split_at: Outputs that are exits: the model is cut into a stage for each. ``("exits",)`` takes all outputs;
+            empty takes what the source itself calls exits.
         name: Name of the bundles; empty takes the source's.
         seed: Seed of the random inputs.
         force: Replace bundles that are there already.
@@ -52,6 +54,7 @@ class ConvertRequest(msgspec.Struct, frozen=True, kw_only=True):
     tolerance: float | None = None
     isa: str = ""
     max_batch: int = 32
+    split_at: tuple[str, ...] = ()
     name: str = ""
     seed: int = 0
     force: bool = False

@@ -22,10 +22,24 @@ TIMEOUT_S = 900.0
 
 
 class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What the child answered: outputs by set and name, and how the bundle ran."""
+    """What the child answered.
+
+    Attributes:
+        answers: Outputs by set and name.
+        effective: How every stage ran.
+        chain_max_abs: Largest difference between the stages and the unsplit program; None for a plain model.
+    """
 
     answers: dict[str, dict[str, Any]]
     effective: tuple[EffectiveSettings, ...]
+    chain_max_abs: float | None = None
+
+
+class TrialReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What the child writes beside the answers; see `TrialResult`."""
+
+    effective: tuple[EffectiveSettings, ...]
+    chain_max_abs: float | None = None
 
 
 def run_trial(bundle: Path, target: str, sets: Mapping[str, Samples], scratch: Path) -> TrialResult:
@@ -54,9 +68,10 @@ def run_trial(bundle: Path, target: str, sets: Mapping[str, Samples], scratch: P
         raise _raised(json.loads(report.read_text()))
     if child.returncode != 0:
         raise EngineCrashError(target, child.returncode, _last_line(child.stderr))
-    effective = msgspec.json.decode(report.read_bytes(), type=tuple[EffectiveSettings, ...])
+    told = msgspec.json.decode(report.read_bytes(), type=TrialReport)
     with np.load(answer.with_suffix(".npz"), allow_pickle=False) as file:
-        return TrialResult(answers=_by_set({name: file[name] for name in file.files}), effective=effective)
+        answers = _by_set({name: file[name] for name in file.files})
+    return TrialResult(answers=answers, effective=told.effective, chain_max_abs=told.chain_max_abs)
 
 
 def _by_set(arrays: Mapping[str, Array]) -> dict[str, dict[str, Array]]:

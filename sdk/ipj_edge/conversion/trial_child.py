@@ -10,25 +10,57 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from ipj_edge.bundle import open_bundle
+from ipj_edge.conversion.trial import TrialReport
 from ipj_edge.errors import IpjEdgeError
-from ipj_edge.model import load
+from ipj_edge.manifest import Bundle
+from ipj_edge.model import Model, open_model
+from ipj_edge.programs import open_all
+from ipj_edge.values import Settings
+
+Sets = dict[str, dict[str, Any]]
 
 
-def main(bundle: Path, question: Path, answer: Path) -> int:
+def main(folder: Path, question: Path, answer: Path) -> int:
     """Run the sets in a question through a bundle; write the answers, or what was raised."""
     report = answer.with_suffix(".json")
     try:
-        with load(bundle) as model, np.load(question, allow_pickle=False) as file:
-            answers: dict[str, Any] = {}
-            for name in dict.fromkeys(key.partition("/")[0] for key in file.files):
-                feeds = {key.partition("/")[2]: file[key] for key in file.files if key.partition("/")[0] == name}
-                answers |= {f"{name}/{key}": value for key, value in model.run(feeds).outputs.items()}
-            np.savez(answer.with_suffix(".npz"), **answers)
-            report.write_bytes(msgspec.json.encode(model.effective))
+        bundle, sets = open_bundle(folder), _sets(question)
+        with Model(bundle.manifest, open_all(bundle, Settings()), Settings()) as model:
+            answers = {name: model.run_every_output(feeds) for name, feeds in sets.items()}
+            effective = model.effective
+        told = TrialReport(effective=effective, chain_max_abs=_chain_max_abs(bundle, sets, answers))
+        np.savez(answer.with_suffix(".npz"), **_flat(answers))
+        report.write_bytes(msgspec.json.encode(told))
     except IpjEdgeError as error:
         report.write_text(json.dumps({"kind": type(error).__name__, "message": str(error)}))
         return 1
     return 0
+
+
+def _sets(question: Path) -> Sets:
+    sets: Sets = {}
+    with np.load(question, allow_pickle=False) as file:
+        for key in file.files:
+            name, _, tensor = key.partition("/")
+            sets.setdefault(name, {})[tensor] = file[key]
+    return sets
+
+
+def _flat(answers: Sets) -> dict[str, Any]:
+    return {f"{name}/{key}": value for name, outputs in answers.items() for key, value in outputs.items()}
+
+
+def _chain_max_abs(bundle: Bundle, sets: Sets, answers: Sets) -> float | None:
+    """Return how far the stages are from the unsplit program, on the last exit; None for a plain model."""
+    if len(bundle.manifest.stages) == 1:
+        return None
+    with open_model(bundle, Settings(), exits="off") as whole:
+        worst = 0.0
+        for name, feeds in sets.items():
+            for key, value in whole.run(feeds).outputs.items():
+                worst = max(worst, float(np.abs(value - answers[name][key]).max(initial=0.0)))
+    return worst
 
 
 if __name__ == "__main__":

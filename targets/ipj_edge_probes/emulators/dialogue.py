@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 from ipj_edge.errors import ProbeReadError
@@ -44,12 +45,13 @@ class ScriptedPort:
             self._waiting += self._turns.pop(0)[1] or b""
 
     def read(self, timeout_s: float) -> bytes:
-        """Return what the meter has answered so far; without waiting, for the script knows no time."""
-        del timeout_s
+        """Return what the meter has answered so far; waits only a moment, for the script knows no time."""
         while self._turns and self._turns[0][0] is None and not self._waiting:
             self._waiting += self._turns.pop(0)[1] or b""
         if self._gone_at_end and not self._waiting and not self._turns:
             raise ProbeReadError(f"{self.name}: the meter is gone; was it unplugged?")
+        if not self._waiting:
+            time.sleep(min(timeout_s, 0.01))
         data, self._waiting = self._waiting, b""
         return data
 

@@ -300,7 +300,7 @@ def bundle_of(made, source, into, engine, precision):
         precision=precision,
         macs=None,
         parameters=0,
-        parameter_bytes=0,
+        file_bytes=0,
         operators=made.operators,
     )
     files = tuple(

@@ -108,7 +108,7 @@ def stage_of(files: StageFiles, precision: Precision) -> StageSpec:
         macs=None,
         macs_reason="not counted in this test",
         parameters=0,
-        parameter_bytes=0,
+        file_bytes=0,
         operators=files.operators,
     )
 

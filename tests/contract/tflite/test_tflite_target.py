@@ -212,7 +212,7 @@ from ipj_edge.values import Settings
 from ipj_edge_targets.tflite_cpu import TfliteCpu
 path = Path(sys.argv[1])
 stage = StageSpec(name="whole", file=path.name, takes=(), adds=(), exit_output=None, precision="fp32", macs=None,
-                  parameters=0, parameter_bytes=0, operators=OperatorCount(total=0))
+                  parameters=0, file_bytes=0, operators=OperatorCount(total=0))
 manifest = Manifest(schema_version=1, digest="", name="n", target="tflite-cpu", precision="fp32", created_with={},
                     source=SourceRecord(file="f", kind="k", sha256=""), files=(), inputs=(), outputs=(),
                     stages=(stage,), batch=BatchSpec(static=1, probed=(1,), max=1),

@@ -357,6 +357,20 @@ def test_models_of_every_age_convert(opset, tmp_path, request_for, convert):
     assert said.operators.float_operators == ()
 
 
+@pytest.mark.parametrize("shape", [(1, 5), (1,), (), (5,), (1, 1)])
+def test_biases_of_every_shape_convert(shape, tmp_path, request_for, convert):
+    model = old_model(17)
+    model.graph.node[-1].output[0] = "product"
+    model.graph.node.append(helper.make_node("Add", ["product", "bias"], ["y"], name="bias"))
+    values = np.linspace(1, 2, int(np.prod(shape)), dtype=np.float32).reshape(shape)
+    model.graph.initializer.append(numpy_helper.from_array(values, "bias"))
+    onnx.save_model(model, str(tmp_path / "net.onnx"))
+    source = OnnxOpener().open(request_for(tmp_path / "net.onnx"))
+    feeds = {"x": images(40)}
+    _, path = convert(source, "int8", feeds)
+    assert error_of(run(path, feeds)["y"], source.run(feeds)["y"]) < 0.03
+
+
 def test_what_the_version_converter_cannot_bring_up_is_refused(tmp_path, request_for, convert):
     model = old_model(9)
     model.graph.node.insert(0, helper.make_node("Upsample", ["x", "scales"], ["up"], mode="nearest", name="upsample"))

@@ -1,0 +1,100 @@
+"""Between the caller's arrays and the engine's: checks, scales, rounding. The same for all targets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ipj_edge.data import shape_text
+from ipj_edge.errors import InputError
+from ipj_edge.protocols import Array
+from ipj_edge.values import Port, TensorSpec
+
+OutputAdapter = Callable[[Array, bool], Array]
+
+
+class InputAdapter:
+    """Checks one input against its spec and turns it into the engine's tensor."""
+
+    __slots__ = ("_dtype", "_ndim", "_quantize", "_spec", "_tail", "batched", "name")
+
+    def __init__(self, spec: TensorSpec, port: Port) -> None:
+        self.name = spec.name
+        self.batched = spec.batch_axis is not None
+        self._spec = spec
+        self._dtype = np.dtype(spec.dtype)
+        self._ndim = len(spec.shape)
+        self._tail = spec.shape[1:] if self.batched else spec.shape
+        self._quantize = quantizer(port)
+
+    def rows(self, array: Array) -> int:
+        """Return the number of samples in an accepted array."""
+        return array.shape[0] if self.batched else 1
+
+    def accept(self, value: Any) -> Array:
+        """Return the engine's tensor for one input.
+
+        Raises:
+            InputError: wrong shape or dtype.
+        """
+        array = value if isinstance(value, np.ndarray) else self._from_python(value)
+        if array.dtype != self._dtype:
+            raise InputError(
+                f"'{self.name}': expected dtype {self._dtype}, got {array.dtype}; convert with .astype('{self._dtype}')"
+            )
+        if self.batched and array.ndim == self._ndim - 1:
+            array = array[None]
+        if (array.shape[1:] if self.batched else array.shape) != self._tail and not self._fits(array):
+            raise InputError(f"'{self.name}': expected shape {shape_text(self._spec)}, got {np.shape(value)}")
+        if not array.flags.c_contiguous:
+            array = np.ascontiguousarray(array)
+        return array if self._quantize is None else self._quantize(array)
+
+    def _from_python(self, value: Any) -> Array:
+        try:
+            return np.asarray(value, dtype=self._dtype)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"'{self.name}': expected an array of {self._dtype}: {error}") from error
+
+    def _fits(self, array: Array) -> bool:
+        """Compare shapes where sizes beyond the batch may be dynamic."""
+        shape = array.shape[1:] if self.batched else array.shape
+        if array.ndim != self._ndim:
+            return False
+        return all(isinstance(want, str) or want == have for want, have in zip(self._tail, shape, strict=True))
+
+
+def quantizer(port: Port) -> Callable[[Array], Array] | None:
+    """Return a function from real values to the engine's integers: divide, round half to even, shift, clip."""
+    if port.quantization is None:
+        return None
+    kind = np.dtype(port.dtype)
+    limits = np.iinfo(kind)
+    inverse = np.float32(1.0 / port.quantization.scale)
+    zero = np.float32(port.quantization.zero_point)
+    low, high = np.float32(limits.min), np.float32(limits.max)
+
+    def quantize(array: Array) -> Array:
+        values = np.multiply(array, inverse, dtype=np.float32)
+        np.rint(values, out=values)
+        np.add(values, zero, out=values)
+        np.maximum(values, low, out=values)
+        np.minimum(values, high, out=values)
+        return values.astype(kind)
+
+    return quantize
+
+
+def output_adapter(port: Port) -> Callable[[Array, bool], Array]:
+    """Return a function from the engine's tensor to the caller's real values."""
+    if port.quantization is None:
+        return lambda array, copy: array.copy() if copy else array
+    scale, zero = np.float32(port.quantization.scale), np.float32(port.quantization.zero_point)
+
+    def dequantize(array: Array, _copy: bool) -> Array:
+        values = np.subtract(array, zero, dtype=np.float32)
+        return np.multiply(values, scale, out=values)
+
+    return dequantize

@@ -1,0 +1,114 @@
+"""Tune a bundle's exits: cache what every exit answers, price the stages, search and certify, write ``exits.json``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+import ipj_edge
+from ipj_edge.bundle import open_bundle
+from ipj_edge.data import Samples, digest, load_samples
+from ipj_edge.errors import ConfigError
+from ipj_edge.exits import (
+    ExitsRecord,
+    Gate,
+    Provenance,
+    StageCosts,
+    Tuned,
+    TuneRequest,
+    engine_files,
+    make_policy,
+    make_record,
+    tuned_under,
+    write_exits,
+)
+from ipj_edge.exits.tuning import tune
+from ipj_edge.manifest import Bundle
+from ipj_edge.model import Model, open_model
+from ipj_edge.plugins import load_exit_rule
+from ipj_edge.pricing import Prices, PricingOptions, mac_costs, price_stages
+from ipj_edge.programs import exit_meanings
+from ipj_edge.values import Settings
+
+Objective = Literal["joules", "seconds", "macs"]
+
+
+class TuningOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How to tune.
+
+    Attributes:
+        data: Labelled data the exits are tuned and certified on (see `ipj_edge.data.load_samples`).
+        request: Risk, confidence, rules.
+        objective: What is minimised.
+        pricing: Probe and windows the stages are priced with.
+        settings: Settings the bundle is loaded with; the certificate holds for them alone.
+    """
+
+    data: str
+    request: TuneRequest
+    objective: Objective = "joules"
+    pricing: PricingOptions = PricingOptions()
+    settings: Settings = Settings()
+
+
+class Tuning(msgspec.Struct, frozen=True, kw_only=True):
+    """What tuning a bundle found, and the record that was written into it."""
+
+    tuned: Tuned
+    record: ExitsRecord
+
+
+def tune_exits(
+    path: str | Path, options: TuningOptions, *, progress: Callable[[str], None] = lambda _text: None
+) -> Tuning:
+    """Tune a bundle's exits and write its ``exits.json``.
+
+    Without anything that can be certified the policy written never exits; see ``tuned.certificate``.
+
+    Raises:
+        ConfigError: the bundle has one exit, or a setting is out of range.
+        DataError: the data does not fit, or there is too little of it.
+        ProbeUnavailableError: a measured figure is required and not to be had.
+    """
+    bundle = open_bundle(path)
+    manifest = bundle.manifest
+    if len(manifest.stages) == 1:
+        raise ConfigError(f"{path} has one exit: there is nothing to tune; convert a model with several (--split-at)")
+    samples = load_samples(options.data, manifest.inputs, manifest.preprocessing)
+    with open_model(bundle, options.settings, exits="all") as model:
+        progress(f"running all {len(manifest.stages)} exits on {samples.count} samples")
+        answers = model.run_every_output(samples.arrays)
+        costs, times = _costs(bundle, model, samples, options, progress)
+        settings = tuned_under(model.effective)
+    progress("searching thresholds and certifying them")
+    request = msgspec.structs.replace(options.request, meaning=exit_meanings(manifest)[0])
+    outputs = [answers[str(stage.exit_output)] for stage in manifest.stages]
+    provenance = Provenance(data_sha256=digest(samples), files=engine_files(manifest), settings=settings)
+    tuned = tune(outputs, samples.labels, costs, request, provenance)
+    created_with = {"ipj-edge": ipj_edge.__version__}
+    record = make_record(tuned, costs, batch=request.batch, created_with=created_with, times=times)
+    write_exits(bundle.path, record)
+    return Tuning(tuned=tuned, record=record)
+
+
+def _costs(
+    bundle: Bundle, model: Model, samples: Samples, options: TuningOptions, progress: Callable[[str], None]
+) -> Prices:
+    """Return the costs to minimise, and the times for deadlines."""
+    progress("pricing every stage in its own energy windows")
+    meanings = exit_meanings(bundle.manifest)
+    rule = load_exit_rule(options.request.rules[0])
+    # Thresholds that nothing reaches: the gate is paid for, and every sample goes on.
+    high = rule.bounds(len(meanings))[1]
+    gate = Gate(
+        make_policy(rule, [high if high < float("inf") else 1e30] * (len(meanings) - 1), meanings), rule, meanings[0]
+    )
+    with open_model(bundle, options.settings, exits="off") as whole:
+        prices = price_stages(model, whole, samples, gate, options.pricing)
+    if options.objective == "joules" and prices.costs.unit == "J":
+        return prices
+    costs: StageCosts = mac_costs(bundle.manifest) if options.objective == "macs" else prices.times
+    return Prices(costs, prices.times)

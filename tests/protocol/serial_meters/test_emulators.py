@@ -1,0 +1,74 @@
+"""The emulators themselves: as programs, and on a port that nobody has opened yet."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from ipj_edge.plugins import POWER_PROBES, load_probe, names
+from ipj_edge.values import ProbeOptions
+from ipj_edge_probes.emulators.line_meter import LineMeterEmulator
+from ipj_edge_probes.emulators.profile import constant, parse_steps
+from ipj_edge_probes.emulators.pty_host import PtyHost
+from ipj_edge_probes.ppk2 import Ppk2Probe
+
+SERIAL_PROBES = ("ppk2", "lpm01a", "um25c", "scpi", "serial-line")
+
+
+@pytest.mark.parametrize("name", SERIAL_PROBES)
+def test_every_serial_probe_is_registered_and_says_how_it_gets_its_port(name: str) -> None:
+    assert name in names(POWER_PROBES)
+    probe = load_probe(name)
+    found = probe.availability(ProbeOptions())
+    assert probe.name == name
+    assert (found.available, f"--probe {name} --port" in found.fix) == (False, True)
+
+
+@pytest.mark.parametrize("name", ["ppk2", "lpm01a", "um25c", "wt310", "rigol", "line_meter"])
+def test_every_emulator_explains_its_faults(name: str) -> None:
+    command = [sys.executable, "-m", f"ipj_edge_probes.emulators.{name}", "--help"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    assert "--unplug-at-s" in shown
+
+
+def test_an_emulator_runs_as_a_program_and_prints_its_port() -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "ipj_edge_probes.emulators.ppk2",
+        "--steps",
+        "0:0.010",
+        "--unplug-at-s",
+        "0.5",
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        port = child.stdout.readline().strip()
+        sampler = Ppk2Probe().open(ProbeOptions(port=port, voltage_v=3.0, select="source"))
+        sampler.start()
+        time.sleep(0.1)
+        ((_, watts),) = sampler.drain().values()
+        sampler.stop()
+        child.terminate()
+        child.wait(10)
+    assert float(np.mean(watts)) == pytest.approx(0.030, rel=1e-3)
+
+
+def test_a_board_boots_when_its_port_is_opened() -> None:
+    emulator = LineMeterEmulator(constant(0.1))
+    with PtyHost(emulator) as host:
+        time.sleep(0.3)
+        with open(host.port, "rb", buffering=0) as port:
+            assert port.readline() == b"t_ms,bus_mV,current_mA\r\n"
+            assert port.readline().startswith(b"0,")
+
+
+def test_steps_are_seconds_and_amperes() -> None:
+    load = parse_steps("0:0.010,2.5:0.050")
+    assert load.at(np.array([0.0, 2.4, 2.5, 9.0])).tolist() == [0.010, 0.010, 0.050, 0.050]
+    with pytest.raises(ValueError, match="SECONDS:AMPERES"):
+        parse_steps("0.010")
