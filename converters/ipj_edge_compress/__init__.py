@@ -14,6 +14,7 @@ from ipj_edge_compress.low_rank import LowRankPlan, LowRankReport, factorise
 from ipj_edge_compress.multi_exit import MultiExit
 from ipj_edge_compress.plans import TrainPlan, TrainReport
 from ipj_edge_compress.pruning import PrunePlan, PruneReport, prune
+from ipj_edge_compress.quantization import Quantized, train_quantized
 from ipj_edge_compress.scores import accuracies, accuracy
 from ipj_edge_compress.training import train
 
@@ -26,6 +27,7 @@ __all__ = [
     "MultiExit",
     "PrunePlan",
     "PruneReport",
+    "Quantized",
     "Teaching",
     "TrainPlan",
     "TrainReport",
@@ -41,4 +43,5 @@ __all__ = [
     "train",
     "train_heads",
     "train_jointly",
+    "train_quantized",
 ]

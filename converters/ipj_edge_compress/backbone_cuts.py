@@ -177,6 +177,7 @@ def _stage(backbone: nn.Module, starts: Sequence[fx.Node], ends: Any) -> nn.Modu
             for source in node.all_input_nodes:
                 value(source)
             made[node] = graph.node_copy(node, made.__getitem__)
+            made[node].type = None  # annotations may be strings, with which a graph cannot be pickled
         return made[node]
 
     _visit(ends, value)

@@ -22,13 +22,14 @@ import numpy as np
 from ipj_edge.errors import ConversionError, DataError, UnsupportedError
 from ipj_edge.plugins import needs
 from ipj_edge.protocols import Array
-from ipj_edge.values import TensorSpec
+from ipj_edge.values import TensorSpec, TrainedRanges
 from ipj_edge_converters.onnx_biases import flatten_biases
 from ipj_edge_converters.onnx_files import load_onnx
 from ipj_edge_converters.onnx_graphs import opset_of
 from ipj_edge_converters.onnx_runtime import as_engine_runs
 from ipj_edge_converters.quiet import first_line, quiet
 from ipj_edge_converters.sources.feeds import static_batch
+from ipj_edge_converters.trained_ranges import find_ranges
 
 # DequantizeLinear has an axis, which scales per channel need, since opset 13.
 _MINIMUM_OPSET = 13
@@ -39,7 +40,12 @@ _LARGEST_BATCH = 32
 
 
 def quantize(
-    source: Path, inputs: tuple[TensorSpec, ...], calibration: Mapping[str, Array], *, reduce_range: bool
+    source: Path,
+    inputs: tuple[TensorSpec, ...],
+    calibration: Mapping[str, Array],
+    *,
+    reduce_range: bool,
+    ranges: TrainedRanges | None = None,
 ) -> Any:
     """Quantize an ONNX file and return the model.
 
@@ -48,6 +54,7 @@ def quantize(
         inputs: Its inputs.
         calibration: Arrays by input name, first axis = samples.
         reduce_range: Use 7 bits for weights, which CPUs without 8-bit dot products need to be exact.
+        ranges: Trained ranges to use where an activation has one.
 
     Raises:
         DataError: an input has no calibration data.
@@ -62,6 +69,7 @@ def quantize(
         prepared, written = (Path(folder) / f"{step}.onnx" for step in ("prepared", "int8"))
         onnx.save_model(_prepared(load_onnx(source), source.name), str(prepared))
         try:
+            overrides = {} if ranges is None else _trained(prepared, inputs, calibration, ranges)
             quantize_static(
                 prepared,
                 written,
@@ -72,6 +80,7 @@ def quantize(
                 activation_type=QuantType.QUInt8,
                 weight_type=QuantType.QInt8,
                 calibrate_method=CalibrationMethod.MinMax,
+                extra_options={"TensorQuantOverrides": overrides} if overrides else None,
             )
         except Exception as error:
             raise ConversionError(f"onnxruntime's quantizer failed: {first_line(error)}") from error
@@ -91,6 +100,28 @@ def _prepared(model: Any, file: str) -> Any:
     inferred = onnx.shape_inference.infer_shapes(folded)
     add_pre_process_metadata(inferred)
     return inferred
+
+
+def _trained(
+    model: Path, inputs: tuple[TensorSpec, ...], calibration: Mapping[str, Array], ranges: TrainedRanges
+) -> dict[str, list[dict[str, Any]]]:
+    """Return onnxruntime's overrides for the activations that have a trained range."""
+    from onnxruntime.quantization import CalibrationMethod
+    from onnxruntime.quantization.calibrate import create_calibrator
+
+    watched = model.with_suffix(".watched.onnx")
+    calibrator = create_calibrator(model, augmented_model_path=str(watched), calibrate_method=CalibrationMethod.MinMax)
+    calibrator.collect_data(_Reader(calibration_batches(inputs, calibration)))
+    seen = {name: _ends(found.range_value) for name, found in calibrator.compute_data().items()}
+    return {
+        name: [{"rmin": np.float32(low), "rmax": np.float32(high)}]
+        for name, (low, high) in find_ranges(ranges, seen).items()
+    }
+
+
+def _ends(pair: Sequence[Any]) -> tuple[float, float]:
+    low, high = (float(np.asarray(end).item()) for end in pair)
+    return low, high
 
 
 def check_calibration(inputs: Sequence[TensorSpec], calibration: Mapping[str, Array]) -> None:

@@ -49,7 +49,14 @@ def stage_and_convert(task: ConversionTask, convert: Any) -> StageFiles:
         whole = Path(folder) / "whole.onnx"
         if quantizing:
             save_onnx(
-                quantize(source.onnx_path(), source.inputs, task.calibration or {}, reduce_range=not full_range), whole
+                quantize(
+                    source.onnx_path(),
+                    source.inputs,
+                    task.calibration or {},
+                    reduce_range=not full_range,
+                    ranges=task.ranges,
+                ),
+                whole,
             )
         else:
             save_onnx(load_onnx(source.onnx_path()), whole)

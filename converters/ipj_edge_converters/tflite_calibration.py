@@ -13,8 +13,9 @@ import numpy as np
 from ipj_edge.errors import ConversionError, DataError
 from ipj_edge.plugins import needs
 from ipj_edge.protocols import Array
-from ipj_edge.values import TensorSpec
+from ipj_edge.values import TensorSpec, TrainedRanges
 from ipj_edge_converters import tflite_file
+from ipj_edge_converters.trained_ranges import find_ranges
 
 _log = logging.getLogger(__name__)
 
@@ -58,18 +59,21 @@ def output_argument(index: int) -> str:
     return f"output_{index}"
 
 
-def quantized(data: bytes, samples: CalibrationSamples) -> bytes:
+def quantized(data: bytes, samples: CalibrationSamples, ranges: TrainedRanges | None = None) -> bytes:
     """Return the file with int8 weights and activations, and int8 inputs and outputs in place of float ones.
 
     Args:
         data: A float file with one signature.
         samples: Feeds to take the ranges from.
+        ranges: Trained ranges to use where a tensor has one.
 
     Raises:
         ConversionError: the quantizer failed on this model.
     """
     recipe = _recipe()
     statistics = _true_min_max(data, samples, recipe)
+    if ranges is not None:
+        _set_trained(statistics, ranges)
     try:
         made = _quantize(data, recipe, statistics)
     except (ValueError, RuntimeError, KeyError, NotImplementedError) as error:
@@ -118,6 +122,18 @@ def _true_min_max(data: bytes, samples: CalibrationSamples, recipe: Any) -> Any:
         raise ConversionError(f"calibration failed: {_first_line(error)}") from error
     _log.debug("calibration: %s", progress.getvalue())
     return calibration.get_model_qsvs()
+
+
+def _set_trained(statistics: Any, ranges: TrainedRanges) -> None:
+    """Put trained ranges in the place of those seen, for every tensor that has one."""
+    seen = {
+        name: (float(found["min"].min()), float(found["max"].max()))
+        for name, found in statistics.items()
+        if "min" in found and found["min"].size == 1
+    }
+    for name, (low, high) in find_ranges(ranges, seen).items():
+        statistics[name]["min"] = np.full_like(statistics[name]["min"], low)
+        statistics[name]["max"] = np.full_like(statistics[name]["max"], high)
 
 
 def _quantize(data: bytes, recipe: Any, statistics: Any) -> bytes:

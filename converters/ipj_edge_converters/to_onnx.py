@@ -66,7 +66,7 @@ def _converted(task: ConversionTask) -> tuple[Any, str]:
     if task.calibration is None:
         raise DataError("int8 needs calibration data: real samples that the model will meet")
     exact = has_exact_dot_products(task.isa)
-    model = quantize(source, task.source.inputs, task.calibration, reduce_range=not exact)
+    model = quantize(source, task.source.inputs, task.calibration, reduce_range=not exact, ranges=task.ranges)
     return model, "vnni" if exact else ""
 
 

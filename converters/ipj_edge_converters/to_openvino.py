@@ -46,7 +46,9 @@ class ToOpenvino:
         quantizing = task.precision == "int8" and task.source.precision != "int8"
         full_range = task.isa in ("", "vnni")
         if quantizing:
-            model = quantize(model, task.calibration or {}, task.source.inputs, full_range=full_range)
+            model = quantize(
+                model, task.calibration or {}, task.source.inputs, full_range=full_range, ranges=task.ranges
+            )
         model.set_friendly_name(task.source.name)
         write(model, task.into, onnx_names(onnx_path))
         operators = count_operators(task.into / XML_NAME)

@@ -153,7 +153,7 @@ def _int8_file(data: bytes, task: ConversionTask, batch: int) -> bytes:
         raise DataError("static int8 needs calibration data: give typical samples with --calibration")
     samples = CalibrationSamples(task.calibration, task.source.inputs, batch)
     with quiet_litert():
-        return quantized(data, samples)
+        return quantized(data, samples, task.ranges)
 
 
 def _described(task: ConversionTask, facts: TfliteFacts, batch: int) -> StageFiles:

@@ -22,6 +22,7 @@ from ipj_edge.values import (
     Rail,
     Settings,
     TensorSpec,
+    TrainedRanges,
 )
 
 Array = NDArray[Any]
@@ -108,6 +109,13 @@ class TorchForm(Protocol):
         """Return an ``nn.Module`` that takes the inputs in order and returns a tuple of outputs."""
 
 
+@runtime_checkable
+class RangedSource(Protocol):
+    """A source whose training decided the activation ranges of int8 (None where it did not)."""
+
+    ranges: TrainedRanges | None
+
+
 class SourceOpener(Protocol):
     """A plugin of group ``ipj_edge.sources``: recognises and opens one kind of source."""
 
@@ -134,6 +142,8 @@ class ConversionTask(msgspec.Struct, frozen=True, kw_only=True):
         calibration: Arrays by input name, first axis = samples; None for a float conversion.
         into: Empty folder to write the engine's files to.
         isa: Instruction set the device is known to have, e.g. ``vnni`` or ``avx2``; empty = assume VNNI.
+        ranges: Trained activation ranges to use instead of calibrated ones where they are known; the calibration
+            samples are then those they were recorded with. None calibrates everything.
         exits: Outputs that are exits, in any order: the converted file is cut into a stage for each. Empty = whole.
     """
 
@@ -143,6 +153,7 @@ class ConversionTask(msgspec.Struct, frozen=True, kw_only=True):
     calibration: dict[str, Any] | None
     into: Path
     isa: str = ""
+    ranges: TrainedRanges | None = None
     exits: tuple[str, ...] = ()
 
 

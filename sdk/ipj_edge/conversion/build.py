@@ -17,6 +17,7 @@ from ipj_edge.conversion.drafting import draft_manifest, write_golden_inputs
 from ipj_edge.conversion.plan import choose_converter
 from ipj_edge.conversion.prepared import Prepared
 from ipj_edge.conversion.proof import batch_probes, gate, judge
+from ipj_edge.conversion.ranges import trained_ranges
 from ipj_edge.conversion.trial import TrialResult, run_trial
 from ipj_edge.errors import (
     ConversionError,
@@ -84,6 +85,7 @@ def _convert(prepared: Prepared, converter: Converter, target: str, precision: P
         calibration=prepared.calibration.arrays if prepared.calibration is not None and precision == "int8" else None,
         into=folder,
         isa=prepared.request.isa,
+        ranges=trained_ranges(prepared) if precision == "int8" else None,
         exits=prepared.exits,
     )
     try:
