@@ -293,6 +293,20 @@ class Target(Protocol):
         """
 
 
+class RecipeRunner(Protocol):
+    """A plugin of group ``ipj_edge.recipe_runners``: does to a model, before conversion, what a recipe says."""
+
+    name: str
+
+    def run(self, recipe: Path, into: Path, progress: Callable[[str], None]) -> dict[str, Any]:
+        """Run a recipe, or go on with one that was interrupted, and return its report as JSON values.
+
+        Raises:
+            ConfigError: the recipe cannot be used.
+            IpjEdgeError: a step failed, or the goal was missed (exit code 5).
+        """
+
+
 @runtime_checkable
 class EnergyCounter(Protocol):
     """A cumulative energy counter.
