@@ -15,7 +15,7 @@ demo: .venv/.installed
 	$(BIN)/ipj-edge bench $(DEMO)/dist/*.ipj --data $(DEMO)/test.npz --json $(DEMO)/result.json --force
 
 test: .venv/.installed
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 check: .venv/.installed
 	$(BIN)/ruff format --check .

@@ -15,6 +15,7 @@ import numpy as np
 
 import ipj_edge
 from ipj_edge.adaptation import quantizer
+from ipj_edge.plugins import needs
 from ipj_edge.values import Port, Quantization
 
 ROUNDS, CALLS = 40, 250
@@ -30,7 +31,8 @@ def bare_call(bundle: Path, image: np.ndarray) -> Callable[[], object]:
 
 
 def _openvino(file: Path, image: np.ndarray) -> Callable[[], object]:
-    import openvino
+    with needs("openvino-cpu"):
+        import openvino
 
     core = openvino.Core()
     model = core.read_model(file)
@@ -48,7 +50,8 @@ def _openvino(file: Path, image: np.ndarray) -> Callable[[], object]:
 
 
 def _onnxruntime(file: Path, image: np.ndarray) -> Callable[[], object]:
-    import onnxruntime
+    with needs("onnxruntime-cpu"):
+        import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1

@@ -89,9 +89,9 @@ def _bound(session: Any, pool: Pool) -> Any:
 
 def openvino_rivals(whole: Path, folder: Path, cuts: Sequence[StageCut], image: np.ndarray) -> Rivals:
     core = import_openvino().Core()
-    whole_request = _request(core, read_onnx(whole))
-    requests = [_request(core, core.read_model(folder / cut.file)) for cut in cuts]
-    apart = [_OpenvinoStage(_request(core, core.read_model(folder / cut.file)), cut) for cut in cuts]
+    whole_request = openvino_request(core, read_onnx(whole), 1)
+    requests = [openvino_request(core, core.read_model(folder / cut.file), 1) for cut in cuts]
+    apart = [_OpenvinoStage(openvino_request(core, core.read_model(folder / cut.file), 1), cut) for cut in cuts]
     pool: Pool = {}
     for request in requests:
         link(request, pool)
@@ -110,9 +110,11 @@ def openvino_rivals(whole: Path, folder: Path, cuts: Sequence[StageCut], image: 
     return Rivals(lambda: whole_request.infer(share_outputs=True), copied, linked)
 
 
-def _request(core: Any, model: Any) -> Any:
-    shapes = {port.get_any_name(): port.get_partial_shape() for port in model.inputs}
-    model.reshape({name: [1, *(size.get_length() for size in list(shape)[1:])] for name, shape in shapes.items()})
+def openvino_request(core: Any, model: Any, batch: int | None) -> Any:
+    """Compile for one batch size, or for any; float32, one thread."""
+    if batch is not None:
+        shapes = {port.get_any_name(): list(port.get_partial_shape())[1:] for port in model.inputs}
+        model.reshape({name: [batch, *(size.get_length() for size in shape)] for name, shape in shapes.items()})
     config = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1, "PERFORMANCE_HINT": "LATENCY"}
     return core.compile_model(model, "CPU", {**config, "NUM_STREAMS": 1}).create_infer_request()
 

@@ -13,6 +13,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
+# Tests that import onnxruntime themselves, outside `ipj_edge.plugins.needs`, report nothing either.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+
 
 def _data_folder() -> Path | None:
     named = os.environ.get("IPJ_EDGE_DATA")

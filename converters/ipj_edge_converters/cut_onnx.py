@@ -19,7 +19,7 @@ from ipj_edge_converters.onnx_files import load_onnx, save_onnx
 from ipj_edge_converters.onnx_macs import node_macs
 from ipj_edge_converters.onnx_observed import Observation, Observed, observe
 from ipj_edge_converters.onnx_operators import count_operators
-from ipj_edge_converters.onnx_stage import reads_of, stage_model
+from ipj_edge_converters.onnx_stage import reads_of, stage_model, without_functions
 from ipj_edge_converters.onnx_weights import count_weights
 from ipj_edge_converters.stage_exits import check_classes, check_exits
 from ipj_edge_converters.stage_graph import Operator, StageGraph, StagePlan, Tensor
@@ -48,20 +48,12 @@ def cut_onnx(path: Path, exits: Sequence[str], inputs: Sequence[TensorSpec], int
         UnsupportedError: a stage would need a tensor without the batch axis; names it.
         ConversionError: onnxruntime cannot run the model.
     """
-    model = _without_functions(load_onnx(path))
+    model = without_functions(load_onnx(path))
     check_exits(exits, [value.name for value in model.graph.output])
     seen = observe(model, inputs)
     check_classes({name: seen.tensors[name].shape for name in exits})
     plans = plan_stages(_graph(model, seen), exits)
     return tuple(_written(model, seen, plan, number, into) for number, plan in enumerate(plans, 1))
-
-
-def _without_functions(model: Any) -> Any:
-    if not model.functions:
-        return model
-    with needs("convert"):
-        from onnx import inliner
-    return inliner.inline_local_functions(model)
 
 
 def _graph(model: Any, seen: Observation) -> StageGraph:

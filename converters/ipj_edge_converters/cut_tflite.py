@@ -219,8 +219,8 @@ def _written(whole: _Whole, plan: StagePlan, number: int, into: Path) -> StageCu
     return StageCut(
         name=name,
         file=file.name,
-        takes=_ports(facts.inputs),
-        adds=_ports(facts.outputs),
+        takes=ports_of(facts.inputs),
+        adds=ports_of(facts.outputs),
         exit_output=plan.exit,
         macs=plan.macs,
         macs_reason=plan.macs_reason,
@@ -229,7 +229,8 @@ def _written(whole: _Whole, plan: StagePlan, number: int, into: Path) -> StageCu
     )
 
 
-def _ports(tensors: Sequence[tflite_file.TfliteTensor]) -> tuple[Port, ...]:
+def ports_of(tensors: Sequence[tflite_file.TfliteTensor]) -> tuple[Port, ...]:
+    """Return the ends of a cut file as ports, named as the signature names them."""
     return tuple(
         Port(
             name=tensor.argument,

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ipj_edge.errors import ConversionError
 from ipj_edge.plugins import needs
+from ipj_edge_converters.onnx_graphs import all_graphs, all_nodes
 
 _PRIVATE_FIELDS = ("doc_string", "metadata_props")
 
@@ -41,6 +44,24 @@ def rename_dimension(model: Any, old: str, new: str) -> None:
         for size in value.type.tensor_type.shape.dim:
             if size.HasField("dim_param"):
                 size.dim_param = word.sub(new, size.dim_param)
+
+
+def rename_tensors(model: Any, names: Mapping[str, str]) -> None:
+    """Give tensors new names wherever a model mentions them, inner graphs included.
+
+    Raises:
+        ConversionError: a new name is taken by another tensor.
+    """
+    taken = {name for node in all_nodes(model) for name in (*node.input, *node.output)} - set(names)
+    clash = sorted(taken & set(names.values()))
+    if clash:
+        raise ConversionError(f"the tensor name {', '.join(clash)} is taken inside the model: rename it there")
+    for node in all_nodes(model):
+        for places in (node.input, node.output):
+            places[:] = [names.get(name, name) for name in places]
+    for graph in all_graphs(model.graph):
+        for value in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
+            value.name = names.get(value.name, value.name)
 
 
 def set_dimension(model: Any, name: str, number: int) -> None:

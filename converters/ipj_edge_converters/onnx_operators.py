@@ -29,7 +29,15 @@ _MOVES = frozenset(
 )
 
 # Operators that compute in integers by definition, whatever the type of their scales.
-_INTEGER = ("QLinear", "QAttention", "QGemm", "ConvInteger", "MatMulInteger", "DynamicQuantizeMatMul")
+_INTEGER = (
+    "QLinear",
+    "QAttention",
+    "QGemm",
+    "ConvInteger",
+    "MatMulInteger",
+    "DynamicQuantizeMatMul",
+    "DynamicQuantizeLSTM",
+)
 
 
 def count_operators(path: Path) -> OperatorCount:

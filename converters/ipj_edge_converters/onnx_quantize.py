@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,8 +23,10 @@ from ipj_edge.errors import ConversionError, DataError, UnsupportedError
 from ipj_edge.plugins import needs
 from ipj_edge.protocols import Array
 from ipj_edge.values import TensorSpec, TrainedRanges
+from ipj_edge_converters.keep_float import Operator, matching
 from ipj_edge_converters.onnx_biases import flatten_biases
 from ipj_edge_converters.onnx_files import load_onnx
+from ipj_edge_converters.onnx_float_nodes import hold_in_float
 from ipj_edge_converters.onnx_graphs import opset_of
 from ipj_edge_converters.onnx_runtime import as_engine_runs
 from ipj_edge_converters.quiet import first_line, quiet
@@ -39,24 +41,33 @@ _BATCH_BYTES = 1 << 20
 _LARGEST_BATCH = 32
 
 
-def quantize(
-    source: Path,
-    inputs: tuple[TensorSpec, ...],
-    calibration: Mapping[str, Array],
-    *,
-    reduce_range: bool,
-    ranges: TrainedRanges | None = None,
-) -> Any:
+class Choices(NamedTuple):
+    """What of a static quantization is chosen.
+
+    Attributes:
+        reduce_range: Use 7 bits for weights, which CPUs without 8-bit dot products need to be exact.
+        keep_float: Patterns of operators to leave in floating point.
+        ranges: Trained ranges to use where an activation has one.
+        symmetric: Activations int8 around zero and biases in float, the only form TensorRT computes in integers.
+    """
+
+    reduce_range: bool = False
+    keep_float: tuple[str, ...] = ()
+    symmetric: bool = False
+    ranges: TrainedRanges | None = None
+
+
+def quantize(source: Path, inputs: tuple[TensorSpec, ...], calibration: Mapping[str, Array], choices: Choices) -> Any:
     """Quantize an ONNX file and return the model.
 
     Args:
         source: A float ONNX file, weights inline.
         inputs: Its inputs.
         calibration: Arrays by input name, first axis = samples.
-        reduce_range: Use 7 bits for weights, which CPUs without 8-bit dot products need to be exact.
-        ranges: Trained ranges to use where an activation has one.
+        choices: How.
 
     Raises:
+        ConfigError: a pattern matches no operator.
         DataError: an input has no calibration data.
         UnsupportedError: the model is too old for the quantizer and cannot be brought up to date.
         ConversionError: the quantizer failed.
@@ -67,28 +78,38 @@ def quantize(
     check_calibration(inputs, calibration)
     with TemporaryDirectory(prefix="ipj-edge-") as folder, quiet("root", "onnxruntime"):
         prepared, written = (Path(folder) / f"{step}.onnx" for step in ("prepared", "int8"))
-        onnx.save_model(_prepared(load_onnx(source), source.name), str(prepared))
+        ready = prepare(load_onnx(source), source.name)
+        excluded = kept_nodes(ready, choices.keep_float)
+        onnx.save_model(ready, str(prepared))
         try:
-            overrides = {} if ranges is None else _trained(prepared, inputs, calibration, ranges)
+            symmetric = {"ActivationSymmetric": True, "QuantizeBias": False}
+            options: dict[str, Any] = dict(symmetric) if choices.symmetric else {}
+            if choices.ranges is not None:
+                options["TensorQuantOverrides"] = _trained(prepared, inputs, calibration, choices.ranges)
             quantize_static(
                 prepared,
                 written,
                 _Reader(calibration_batches(inputs, calibration)),
                 quant_format=QuantFormat.QDQ,
                 per_channel=True,
-                reduce_range=reduce_range,
-                activation_type=QuantType.QUInt8,
+                reduce_range=choices.reduce_range,
+                activation_type=QuantType.QInt8 if choices.symmetric else QuantType.QUInt8,
+                nodes_to_exclude=excluded,
+                extra_options=options,
                 weight_type=QuantType.QInt8,
                 calibrate_method=CalibrationMethod.MinMax,
-                extra_options={"TensorQuantOverrides": overrides} if overrides else None,
             )
         except Exception as error:
             raise ConversionError(f"onnxruntime's quantizer failed: {first_line(error)}") from error
-        return load_onnx(written)
+        model = load_onnx(written)
+        hold_in_float(model, excluded)
+        return model
 
 
-def _prepared(model: Any, file: str) -> Any:
+def prepare(model: Any, file: str) -> Any:
     """Do what the quantizer asks for beforehand: fold constants and normalisations, infer shapes, plain biases.
+
+    Every node gets a name, by which it can be left out.
 
     Its own ``quant_pre_process`` does the same and goes on with the unfolded model when folding fails.
     """
@@ -97,6 +118,8 @@ def _prepared(model: Any, file: str) -> Any:
         from onnxruntime.quantization.quant_utils import add_pre_process_metadata
     folded = as_engine_runs(_up_to_date(model), file, level="basic")
     flatten_biases(folded)
+    for index, node in enumerate(folded.graph.node):
+        node.name = node.name or f"{node.op_type}_{index}"
     inferred = onnx.shape_inference.infer_shapes(folded)
     add_pre_process_metadata(inferred)
     return inferred
@@ -122,6 +145,15 @@ def _trained(
 def _ends(pair: Sequence[Any]) -> tuple[float, float]:
     low, high = (float(np.asarray(end).item()) for end in pair)
     return low, high
+
+
+def kept_nodes(model: Any, patterns: tuple[str, ...]) -> list[str]:
+    """Return the names of the nodes of a prepared model that patterns keep in floating point.
+
+    Raises:
+        ConfigError: a pattern matches none.
+    """
+    return [each.name for each in matching(patterns, [Operator(node.op_type, node.name) for node in model.graph.node])]
 
 
 def check_calibration(inputs: Sequence[TensorSpec], calibration: Mapping[str, Array]) -> None:

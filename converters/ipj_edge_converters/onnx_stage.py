@@ -43,8 +43,18 @@ def stage_model(model: Any, plan: StagePlan, name: str, tensors: Mapping[str, Ob
     return stage
 
 
+def without_functions(model: Any) -> Any:
+    """Return a model without functions of its own: what they do stands where they were called."""
+    if not model.functions:
+        return model
+    with needs("convert"):
+        from onnx import inliner
+    return inliner.inline_local_functions(model)
+
+
 def last_exit_only(model: Any, exit_name: str) -> Any:
     """Return the model that computes one of its outputs and nothing else: no head of another exit is left in it."""
+    model = without_functions(model)
     makers = {name: index for index, node in enumerate(model.graph.node) for name in node.output if name}
     operators: set[int] = set()
     waiting = [exit_name]

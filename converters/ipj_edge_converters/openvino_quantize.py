@@ -30,6 +30,7 @@ def quantize(
     inputs: tuple[TensorSpec, ...],
     *,
     full_range: bool,
+    kept: tuple[str, ...] = (),
     ranges: TrainedRanges | None = None,
 ) -> Any:
     """Return a quantized copy of a float model.
@@ -41,6 +42,7 @@ def quantize(
         full_range: Use all eight bits of the weights, which is exact only where the CPU has VNNI (or on Arm);
             otherwise seven, so that no pair of products saturates (NNCF leaves depthwise convolutions at eight;
             their kernels do not add products in pairs).
+        kept: Names of layers to leave in floating point.
         ranges: Trained ranges to use where an activation has one; biases then stay as they were trained.
 
     Raises:
@@ -62,6 +64,7 @@ def quantize(
                 preset=nncf.QuantizationPreset.MIXED,
                 subset_size=len(samples),
                 model_type=nncf.ModelType.TRANSFORMER if has_attention(model) else None,
+                ignored_scope=nncf.IgnoredScope(names=list(kept)) if kept else None,
                 advanced_parameters=advanced,
             )
         except (nncf.ValidationError, nncf.InternalError, nncf.UnsupportedModelError, RuntimeError) as error:

@@ -15,7 +15,7 @@ import msgspec
 from ipj_edge.protocols import ConversionTask, StageFiles
 from ipj_edge_converters.cut_openvino import cut_openvino
 from ipj_edge_converters.onnx_files import load_onnx, save_onnx
-from ipj_edge_converters.onnx_quantize import quantize
+from ipj_edge_converters.onnx_quantize import Choices, quantize
 from ipj_edge_converters.onnx_stage import last_exit_only
 from ipj_edge_converters.onnx_weights import count_weights
 
@@ -48,16 +48,8 @@ def stage_and_convert(task: ConversionTask, convert: Any) -> StageFiles:
     with TemporaryDirectory(prefix="ipj-edge-") as folder:
         whole = Path(folder) / "whole.onnx"
         if quantizing:
-            save_onnx(
-                quantize(
-                    source.onnx_path(),
-                    source.inputs,
-                    task.calibration or {},
-                    reduce_range=not full_range,
-                    ranges=task.ranges,
-                ),
-                whole,
-            )
+            choices = Choices(reduce_range=not full_range, keep_float=task.keep_float, ranges=task.ranges)
+            save_onnx(quantize(source.onnx_path(), source.inputs, task.calibration or {}, choices), whole)
         else:
             save_onnx(load_onnx(source.onnx_path()), whole)
         stages = cut_openvino(whole, task.exits, source.inputs, task.into)
@@ -80,5 +72,6 @@ def stage_and_convert(task: ConversionTask, convert: Any) -> StageFiles:
         stages=stages,
         parameters=count_weights(model),
         isa="vnni" if quantizing and full_range else files.isa,
+        scheme="static" if quantizing else None,
         versions={**files.versions, **tools},
     )

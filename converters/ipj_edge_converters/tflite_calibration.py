@@ -15,6 +15,7 @@ from ipj_edge.plugins import needs
 from ipj_edge.protocols import Array
 from ipj_edge.values import TensorSpec, TrainedRanges
 from ipj_edge_converters import tflite_file
+from ipj_edge_converters.tflite_recipes import apply_recipe, leave_out
 from ipj_edge_converters.trained_ranges import find_ranges
 
 _log = logging.getLogger(__name__)
@@ -59,31 +60,49 @@ def output_argument(index: int) -> str:
     return f"output_{index}"
 
 
-def quantized(data: bytes, samples: CalibrationSamples, ranges: TrainedRanges | None = None) -> bytes:
+def quantized(
+    data: bytes,
+    samples: CalibrationSamples,
+    kept: Sequence[str] = (),
+    *,
+    tensorwise: Sequence[str] = ("BATCH_MATMUL",),
+    ranges: TrainedRanges | None = None,
+) -> bytes:
     """Return the file with int8 weights and activations, and int8 inputs and outputs in place of float ones.
 
     Args:
         data: A float file with one signature.
         samples: Feeds to take the ranges from.
+        kept: Scopes of operators to leave in floating point, see `kept_operators`.
+        tensorwise: Operators whose weights get one scale, not one a channel.
         ranges: Trained ranges to use where a tensor has one.
 
     Raises:
         ConversionError: the quantizer failed on this model.
     """
-    recipe = _recipe()
+    recipe = _recipe(tensorwise)
+    leave_out(recipe, kept)
     statistics = _true_min_max(data, samples, recipe)
     if ranges is not None:
         _set_trained(statistics, ranges)
-    try:
-        made = _quantize(data, recipe, statistics)
-    except (ValueError, RuntimeError, KeyError, NotImplementedError) as error:
-        raise ConversionError(f"ai-edge-quantizer failed on this model: {_first_line(error)}") from error
-    model = tflite_file.parse(tflite_file.inlined(made))
+    model = tflite_file.parse(apply_recipe(data, recipe, statistics))
     _restore_outputs(tflite_file.parse(data), model)
     return tflite_file.pack(model)
 
 
-def _recipe() -> Any:
+def _set_trained(statistics: Any, ranges: TrainedRanges) -> None:
+    """Put trained ranges in the place of those seen, for every tensor that has one."""
+    seen = {
+        name: (float(found["min"].min()), float(found["max"].max()))
+        for name, found in statistics.items()
+        if "min" in found and found["min"].size == 1
+    }
+    for name, (low, high) in find_ranges(ranges, seen).items():
+        statistics[name]["min"] = np.full_like(statistics[name]["min"], low)
+        statistics[name]["max"] = np.full_like(statistics[name]["max"], high)
+
+
+def _recipe(tensorwise: Sequence[str]) -> Any:
     """Return int8 for all operators, per channel except where a kernel would ignore the other channels' scales.
 
     BATCH_MATMUL takes one scale only: per-channel weights made it answer a constant (reproduced with
@@ -93,13 +112,14 @@ def _recipe() -> Any:
         from ai_edge_quantizer import qtyping, recipe, recipe_manager
     manager = recipe_manager.RecipeManager()
     manager.load_quantization_recipe(recipe.static_wi8_ai8())
-    manager.add_static_config(
-        regex=".*",
-        operation_name=qtyping.TFLOperationName.BATCH_MATMUL,
-        activation_num_bits=8,
-        weight_num_bits=8,
-        weight_granularity=qtyping.QuantGranularity.TENSORWISE,
-    )
+    for operator in tensorwise:
+        manager.add_static_config(
+            regex=".*",
+            operation_name=qtyping.TFLOperationName(operator),
+            activation_num_bits=8,
+            weight_num_bits=8,
+            weight_granularity=qtyping.QuantGranularity.TENSORWISE,
+        )
     return manager
 
 
@@ -122,26 +142,6 @@ def _true_min_max(data: bytes, samples: CalibrationSamples, recipe: Any) -> Any:
         raise ConversionError(f"calibration failed: {_first_line(error)}") from error
     _log.debug("calibration: %s", progress.getvalue())
     return calibration.get_model_qsvs()
-
-
-def _set_trained(statistics: Any, ranges: TrainedRanges) -> None:
-    """Put trained ranges in the place of those seen, for every tensor that has one."""
-    seen = {
-        name: (float(found["min"].min()), float(found["max"].max()))
-        for name, found in statistics.items()
-        if "min" in found and found["min"].size == 1
-    }
-    for name, (low, high) in find_ranges(ranges, seen).items():
-        statistics[name]["min"] = np.full_like(statistics[name]["min"], low)
-        statistics[name]["max"] = np.full_like(statistics[name]["max"], high)
-
-
-def _quantize(data: bytes, recipe: Any, statistics: Any) -> bytes:
-    from ai_edge_quantizer import quantizer
-
-    engine = quantizer.Quantizer(bytearray(data), recipe.get_quantization_recipe())
-    result = engine.quantize(statistics, enable_progress_bar=False, enable_progress_report=False)
-    return bytes(result.quantized_model)
 
 
 def _signature_key(data: bytes) -> str:

@@ -22,8 +22,20 @@ IDENTIFIER = b"TFL3"
 _BUFFER_ALIGNMENT = 16
 _FLOATS = frozenset({"float16", "float32", "float64", "bfloat16"})
 _CONVERSIONS = frozenset({"QUANTIZE", "DEQUANTIZE", "CAST"})
-# These run other subgraphs, whose operators are counted there.
-_CALLS = frozenset({"IF", "WHILE", "CALL", "CALL_ONCE", "STABLEHLO_COMPOSITE"})
+# Products, which have kernels that take float data and int8 weights.
+_PRODUCTS = frozenset(
+    {
+        *("BATCH_MATMUL", "BIDIRECTIONAL_SEQUENCE_LSTM", "BIDIRECTIONAL_SEQUENCE_RNN", "CONV_2D", "DEPTHWISE_CONV_2D"),
+        *("FULLY_CONNECTED", "LSTM", "RNN", "SVDF", "UNIDIRECTIONAL_SEQUENCE_LSTM", "UNIDIRECTIONAL_SEQUENCE_RNN"),
+    }
+)
+# These run other subgraphs, whose operators are counted there, or fetch and keep values.
+_CALLS = frozenset(
+    (
+        *("IF", "WHILE", "CALL", "CALL_ONCE", "STABLEHLO_COMPOSITE"),
+        *("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE"),
+    )
+)
 
 
 class TfliteTensor(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,11 +95,11 @@ def inlined(data: bytes) -> bytes:
     """
     model = parse(data)
     outside = [buffer for buffer in model.buffers if buffer.offset > 1]
-    if not outside and not any(operator.largeCustomOptionsOffset > 1 for _, operator in _operators(model)):
+    if not outside and not any(operator.largeCustomOptionsOffset > 1 for _, operator in operators_of(model)):
         return data
     for buffer in outside:
         buffer.data = _bytes_at(data, buffer.offset, buffer.size)
-    for _, operator in _operators(model):
+    for _, operator in operators_of(model):
         if operator.largeCustomOptionsOffset > 1:
             offset, size = operator.largeCustomOptionsOffset, operator.largeCustomOptionsSize
             operator.customOptions = _bytes_at(data, offset, size)
@@ -131,21 +143,29 @@ def count_operators(model: Any) -> OperatorCount:
     """Count the operators of all subgraphs that compute, and name those that compute in floating point.
 
     An operator computes in floating point when it produces, or takes as a variable, a floating-point tensor: an
-    ARG_MAX over floats does, a convolution with int8 data and int32 bias does not.
+    ARG_MAX over floats does, a convolution with int8 data and int32 bias does not. Nor does one with float tensors
+    and a constant int8 weight: its kernel quantizes the input anew in each inference.
     """
     names = operator_names(model)
     total = 0
     floats = []
-    for graph, operator in _operators(model):
+    for graph, operator in operators_of(model):
         name = names[operator.opcodeIndex]
         if name in _CONVERSIONS or name in _CALLS:
             continue
         total += 1
-        touched = [graph.tensors[index] for index in operator.outputs]
-        touched += [tensor for tensor in _present(graph, operator.inputs) if not _is_constant(model, tensor)]
-        if any(dtype_of(tensor) in _FLOATS for tensor in touched):
-            floats.append(f"{name}:{text(graph.tensors[operator.outputs[0]].name)}")
+        touched = present(graph, operator.outputs)
+        touched += [tensor for tensor in present(graph, operator.inputs) if not is_constant(model, tensor)]
+        if any(dtype_of(tensor) in _FLOATS for tensor in touched) and not _is_hybrid(model, graph, operator, name):
+            made = present(graph, operator.outputs)
+            floats.append(f"{name}:{text(made[0].name) if made else ''}")
     return OperatorCount(total=total, float_operators=tuple(floats))
+
+
+def _is_hybrid(model: Any, graph: Any, operator: Any, name: str) -> bool:
+    """Say whether an operator multiplies float data with an int8 weight, which its kernel does in integers."""
+    weights = (tensor for tensor in present(graph, operator.inputs) if is_constant(model, tensor))
+    return name in _PRODUCTS and any(dtype_of(tensor) == "int8" for tensor in weights)
 
 
 def operator_names(model: Any) -> list[str]:
@@ -172,18 +192,22 @@ def schema() -> Any:
     return schema_py_generated
 
 
-def _operators(model: Any) -> Iterator[tuple[Any, Any]]:
+def operators_of(model: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield every operator with its graph, all graphs of the file one after the other."""
     for graph in model.subgraphs:
         for operator in graph.operators or []:
             yield graph, operator
 
 
-def _present(graph: Any, indices: Any) -> list[Any]:
+def present(graph: Any, indices: Any) -> list[Any]:
     """Return the tensors behind the indices; −1 stands for an optional input that is absent."""
-    return [graph.tensors[index] for index in indices if index >= 0]
+    return [] if indices is None else [graph.tensors[index] for index in indices if index >= 0]
 
 
-def _is_constant(model: Any, tensor: Any) -> bool:
+def is_constant(model: Any, tensor: Any) -> bool:
+    """Say whether a tensor's values are in the file. Files made by hand may leave out the list of buffers."""
+    if tensor.buffer >= len(model.buffers or []):
+        return False
     buffer = model.buffers[tensor.buffer]
     return (buffer.data is not None and len(buffer.data) > 0) or buffer.size > 1
 
@@ -199,15 +223,27 @@ def _dtype_names() -> dict[int, str]:
 
 
 def _tensor(graph: Any, entry: Any) -> TfliteTensor:
-    tensor = graph.tensors[entry.tensorIndex]
-    shape = () if tensor.shape is None else tuple(int(size) for size in tensor.shape)
+    return described(graph.tensors[entry.tensorIndex], text(entry.name))
+
+
+def described(tensor: Any, argument: str) -> TfliteTensor:
+    """Return an input or output under the name callers give it.
+
+    Raises:
+        ConversionError: it has a scale per channel.
+    """
     return TfliteTensor(
-        argument=text(entry.name),
+        argument=argument,
         name=text(tensor.name),
-        shape=shape,
+        shape=shape_of(tensor),
         dtype=dtype_of(tensor),
         quantization=_quantization(tensor),
     )
+
+
+def shape_of(tensor: Any) -> tuple[int, ...]:
+    """Return the sizes of a tensor; a size the file leaves open is the one it was exported with, mostly 1."""
+    return () if tensor.shape is None else tuple(int(size) for size in tensor.shape)
 
 
 def _quantization(tensor: Any) -> Quantization | None:

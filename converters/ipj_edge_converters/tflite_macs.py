@@ -10,6 +10,17 @@ Shape = tuple[int, ...]
 # Shapes of what an operator reads (constants included, () where an optional input is absent) and of what it makes.
 _Rule = Callable[[Sequence[Shape], Shape], int]
 
+# Matrices of an LSTM among what it reads: four from the input, four from its own output, one projection
+# (lstm_shared.h of TensorFlow Lite).
+_LSTM_MATRICES = (1, 2, 3, 4, 5, 6, 7, 8, 16)
+
+
+def _lstm(reads: Sequence[Shape], _made: Shape) -> int:
+    """Count one pass of every matrix for every step of every sample, time first or batch first."""
+    matrices = [reads[index] for index in _LSTM_MATRICES if index < len(reads) and reads[index]]
+    return prod(reads[0][:2]) * sum(map(prod, matrices))
+
+
 _RULES: Mapping[str, _Rule] = {
     # Weights: (out, height, width, in/groups).
     "CONV_2D": lambda reads, made: prod(made) * prod(reads[1][1:]),
@@ -21,14 +32,18 @@ _RULES: Mapping[str, _Rule] = {
     "TRANSPOSE_CONV": lambda reads, made: prod(reads[2]) * prod(reads[1][:3]),
     # Weights: (out, in).
     "FULLY_CONNECTED": lambda reads, made: prod(made) * reads[1][-1],
+    # Weights: features (units, in), time (units, memory); one row of the input at a time.
+    "SVDF": lambda reads, _made: reads[0][0] * (prod(reads[1]) + prod(reads[2])),
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": _lstm,
 }
+
 
 # They multiply, run other graphs, or are not TFLite's own.
 _NO_RULE = frozenset(
     (
-        *("BIDIRECTIONAL_SEQUENCE_LSTM", "BIDIRECTIONAL_SEQUENCE_RNN", "CALL", "CALL_ONCE", "CONV_3D_TRANSPOSE"),
+        *("BIDIRECTIONAL_SEQUENCE_LSTM", "BIDIRECTIONAL_SEQUENCE_RNN", "CALL", "CONV_3D_TRANSPOSE"),
         *("CUSTOM", "DELEGATE", "IF", "LSTM", "RNN", "STABLEHLO_COMPOSITE", "STABLEHLO_CONVOLUTION"),
-        *("STABLEHLO_DOT_GENERAL", "SVDF", "UNIDIRECTIONAL_SEQUENCE_LSTM", "UNIDIRECTIONAL_SEQUENCE_RNN", "WHILE"),
+        *("STABLEHLO_DOT_GENERAL", "UNIDIRECTIONAL_SEQUENCE_RNN", "WHILE"),
     )
 )
 

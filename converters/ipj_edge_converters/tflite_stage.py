@@ -20,15 +20,14 @@ def stage_bytes(data: bytes, operators: Sequence[int], takes: Mapping[str, int],
     Args:
         data: The whole file: one graph, one signature, every buffer inline.
         operators: Indices of the stage's operators.
-        takes: Tensors that become inputs, by the name they get there and in the signature.
+        takes: Tensors that become inputs, by the name they get in the signature.
         adds: Tensors that become outputs, likewise.
     """
     model = tflite_file.parse(data)
     (graph,) = model.subgraphs
     graph.operators = [graph.operators[each] for each in operators]
     places = _keep_tensors(graph, (*takes.values(), *adds.values()))
-    for name, old in (*takes.items(), *adds.items()):
-        graph.tensors[places[old]].name = name
+    _name_apart({name: graph.tensors[places[old]] for name, old in (*takes.items(), *adds.items())})
     graph.inputs = [places[each] for each in takes.values()]
     graph.outputs = [places[each] for each in adds.values()]
     model.signatureDefs = [_signature(graph, takes, adds)]
@@ -50,6 +49,14 @@ def _keep_tensors(graph: Any, ends: Iterable[int]) -> dict[int, int]:
         operator.outputs = _moved(operator.outputs, places)
         operator.intermediates = _moved(operator.intermediates, places)
     return places
+
+
+def _name_apart(ends: Mapping[str, Any]) -> None:
+    """Give ends that share a name the names of the signature: engines are asked for tensors by name."""
+    names = [tflite_file.text(tensor.name) for tensor in ends.values()]
+    for name, tensor in ends.items():
+        if names.count(tflite_file.text(tensor.name)) > 1:
+            tensor.name = name
 
 
 def _index_lists(operator: Any) -> list[Any]:

@@ -1,4 +1,4 @@
-"""The ONNX converter for onnxruntime on CPUs: fp32 as it is, int8 in QDQ form."""
+"""The ONNX converter for onnxruntime on CPUs: fp32 as it is, static int8 in QDQ form, dynamic int8."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import msgspec
 from ipj_edge.errors import ConfigError, DataError, TargetUnavailableError
 from ipj_edge.plugins import needs
 from ipj_edge.protocols import ConversionTask, Converter, StageFiles
-from ipj_edge.values import Port, Precision
+from ipj_edge.values import Port, Precision, Scheme
 from ipj_edge_converters.cut_onnx import cut_onnx
+from ipj_edge_converters.onnx_dynamic import quantize_dynamically
 from ipj_edge_converters.onnx_files import load_onnx, save_onnx
 from ipj_edge_converters.onnx_graphs import opset_of
 from ipj_edge_converters.onnx_operators import count_operators
-from ipj_edge_converters.onnx_quantize import quantize
+from ipj_edge_converters.onnx_quantize import Choices, quantize
 from ipj_edge_converters.onnx_stage import last_exit_only
 from ipj_edge_converters.onnx_weights import count_weights
 from ipj_edge_converters.sources.feeds import static_batch
@@ -35,25 +36,29 @@ class ToOnnx:
     form = "onnx"
     targets: tuple[str, ...] = ("onnxruntime-cpu",)
     precisions: tuple[Precision, ...] = ("fp32", "int8")
+    schemes: tuple[Scheme, ...] = ("static", "dynamic")
 
     def convert(self, task: ConversionTask) -> StageFiles:
         """Write ``model.onnx`` and read it back.
 
         Raises:
             TargetUnavailableError: the source is already quantized and another precision is wanted.
-            ConfigError: the instruction set is not known.
-            DataError: int8 without calibration data for every input.
+            ConfigError: the instruction set is not known, or a pattern of operators to keep in float matches none.
+            DataError: static int8 without calibration data for every input.
             ConversionError: the quantizer failed.
         """
         model, isa = _converted(task)
-        path = task.into / _FILE
-        save_onnx(_with_shapes(model), path)
-        stages = cut_onnx(path, task.exits, task.source.inputs, task.into) if task.exits else ()
-        if not stages:
-            return _read_back(path, task, isa)
-        unsplit = last_exit_only(load_onnx(path), stages[-1].exit_output)
-        save_onnx(unsplit, path)
-        return msgspec.structs.replace(_read_back(path, task, isa), stages=stages, parameters=count_weights(unsplit))
+        files = write_and_read_back(model, task, isa)
+        return _cut(task, files) if task.exits else files
+
+
+def _cut(task: ConversionTask, files: StageFiles) -> StageFiles:
+    """Cut the whole file into stages; the file itself then computes the last exit alone."""
+    path = task.into / files.file
+    stages = cut_onnx(path, task.exits, task.source.inputs, task.into)
+    unsplit = last_exit_only(load_onnx(path), stages[-1].exit_output)
+    files = write_and_read_back(unsplit, task, files.isa)
+    return msgspec.structs.replace(files, stages=stages, parameters=count_weights(unsplit))
 
 
 def _converted(task: ConversionTask) -> tuple[Any, str]:
@@ -63,11 +68,25 @@ def _converted(task: ConversionTask) -> tuple[Any, str]:
         return _passed_through(task, source)
     if task.precision == "fp32":
         return load_onnx(source), ""
+    exact = has_exact_dot_products(task.isa)
+    if task.scheme == "dynamic":
+        model = quantize_dynamically(source, keep_float=task.keep_float, reduce_range=not exact)
+    else:
+        model = statically_quantized(
+            task, source, Choices(reduce_range=not exact, keep_float=task.keep_float, ranges=task.ranges)
+        )
+    return model, "vnni" if exact else ""
+
+
+def statically_quantized(task: ConversionTask, source: Path, choices: Choices) -> Any:
+    """Return the model of an ONNX file quantized on the task's calibration data.
+
+    Raises:
+        DataError: there is none.
+    """
     if task.calibration is None:
         raise DataError("int8 needs calibration data: real samples that the model will meet")
-    exact = has_exact_dot_products(task.isa)
-    model = quantize(source, task.source.inputs, task.calibration, reduce_range=not exact, ranges=task.ranges)
-    return model, "vnni" if exact else ""
+    return quantize(source, task.source.inputs, task.calibration, choices)
 
 
 def _passed_through(task: ConversionTask, source: Path) -> tuple[Any, str]:
@@ -113,7 +132,10 @@ def _with_shapes(model: Any) -> Any:
     return shape_inference.infer_shapes(model)
 
 
-def _read_back(path: Path, task: ConversionTask, isa: str) -> StageFiles:
+def write_and_read_back(model: Any, task: ConversionTask, isa: str) -> StageFiles:
+    """Write ``model.onnx`` and describe what the file says."""
+    path = task.into / _FILE
+    save_onnx(_with_shapes(model), path)
     model = load_onnx(path)
     takes = tuple(_port(value) for value in model.graph.input)
     return StageFiles(
@@ -125,6 +147,7 @@ def _read_back(path: Path, task: ConversionTask, isa: str) -> StageFiles:
         versions={**task.source.versions, **{name: version(name) for name in ("onnx", "onnxruntime")}},
         isa=isa,
         opset=opset_of(model),
+        scheme=task.scheme if task.precision == "int8" and task.source.precision != "int8" else None,
     )
 
 

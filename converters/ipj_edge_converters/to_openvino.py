@@ -1,4 +1,4 @@
-"""ONNX to OpenVINO IR: float, or int8 with NNCF. An ONNX file that is already int8 keeps its own scales."""
+"""ONNX to OpenVINO IR: float, or static int8 with NNCF. An ONNX file that is already int8 keeps its own scales."""
 
 from __future__ import annotations
 
@@ -6,35 +6,47 @@ import re
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from ipj_edge.errors import ConversionError, TargetUnavailableError, UnsupportedError
+from ipj_edge.errors import ConfigError, ConversionError, TargetUnavailableError, UnsupportedError
 from ipj_edge.manifest import OperatorCount
 from ipj_edge.plugins import needs
 from ipj_edge.protocols import ConversionTask, Converter, StageFiles
-from ipj_edge.values import Port, Precision, TensorSpec
+from ipj_edge.values import Port, Precision, Scheme, TensorSpec
+from ipj_edge_converters.keep_float import Operator, matching
 from ipj_edge_converters.openvino_file import XML_NAME, import_openvino, one_line, write
 from ipj_edge_converters.openvino_operators import count_operators
 from ipj_edge_converters.openvino_quantize import quantize
 
 _NO_RULE = re.compile(r"No conversion rule found for operations: (.+)")
 _FAILED = re.compile(r"Conversion is failed for: (.+)")
+_NO_OPERATORS = frozenset(("Constant", "Const", "Parameter", "Result"))
 _REASON = re.compile(r"with a message:\n(.+?)\n\n", re.DOTALL)
 
 
+_BF16_NOTE = "the file holds float32 weights; the engine computes it in bfloat16"
+
+
 class ToOpenvino:
-    """Converts ONNX to OpenVINO IR (``model.xml`` and ``model.bin``)."""
+    """Converts ONNX to OpenVINO IR (``model.xml`` and ``model.bin``).
+
+    A bf16 bundle holds the float32 file: the target has the engine compute it in bfloat16, which rounds weights as
+    it loads them.
+    """
 
     name = "to-openvino"
     form = "onnx"
     targets: tuple[str, ...] = ("openvino-cpu",)
-    precisions: tuple[Precision, ...] = ("fp32", "int8")
+    precisions: tuple[Precision, ...] = ("fp32", "bf16", "int8")
+    schemes: tuple[Scheme, ...] = ("static",)
 
     def convert(self, task: ConversionTask) -> StageFiles:
         """Convert, write into ``task.into`` and read back what was written.
 
         Raises:
             TargetUnavailableError: another precision than that of an already quantized source was asked for.
+            ConfigError: operators are to be kept in float where that cannot be had, or a pattern matches none.
             UnsupportedError: openvino has no such operator; names it.
             ConversionError: the conversion failed, or what came out is not int8 where int8 was asked for.
         """
@@ -42,15 +54,16 @@ class ToOpenvino:
         if task.exits:
             return _staged(task, self.convert)
         onnx_path = Path(task.source.onnx_path())
-        model = read_onnx(onnx_path)
+        model, names = read_onnx(onnx_path), onnx_names(onnx_path)
         quantizing = task.precision == "int8" and task.source.precision != "int8"
         full_range = task.isa in ("", "vnni")
         if quantizing:
+            model, kept = _kept_in_float(model, task, names)
             model = quantize(
-                model, task.calibration or {}, task.source.inputs, full_range=full_range, ranges=task.ranges
+                model, task.calibration or {}, task.source.inputs, full_range=full_range, kept=kept, ranges=task.ranges
             )
         model.set_friendly_name(task.source.name)
-        write(model, task.into, onnx_names(onnx_path))
+        write(model, task.into, names)
         operators = count_operators(task.into / XML_NAME)
         if task.precision == "int8":
             _check_int8(operators)
@@ -71,8 +84,29 @@ def _check_precision(task: ConversionTask) -> None:
             f"'{task.source.file}' is already quantized to int8 and keeps its own scales; "
             f"{task.precision} cannot be had from it: ask for int8, or give the float model"
         )
+    if task.precision == "bf16" and task.keep_float:
+        raise ConfigError("--keep-float has no effect on bf16: openvino chooses the precision of a whole program")
     if task.precision == "int8" and task.source.precision != "int8" and not task.calibration:
         raise ConversionError("static int8 needs calibration data; there is no default")
+
+
+def _kept_in_float(model: Any, task: ConversionTask, names: set[str]) -> tuple[Any, tuple[str, ...]]:
+    """Return the model and the names of its layers that are to stay in float.
+
+    The model is written and read once, so that layers have the names that `inspect` lists of a float bundle.
+    """
+    if not task.keep_float:
+        return model, ()
+    with TemporaryDirectory(prefix="ipj-edge-") as folder:
+        write(model, Path(folder), names)
+        model = import_openvino().Core().read_model(Path(folder) / XML_NAME)
+        model = model.clone()
+    layers = [
+        Operator(each.get_type_name(), each.get_friendly_name())
+        for each in model.get_ordered_ops()
+        if each.get_type_name() not in _NO_OPERATORS
+    ]
+    return model, tuple(each.name for each in matching(task.keep_float, layers))
 
 
 def _check_int8(operators: OperatorCount) -> None:
@@ -158,6 +192,8 @@ def _stage_files(task: ConversionTask, operators: OperatorCount, isa: str, tools
         operators=operators,
         versions={name: version(name) for name in tools},
         isa=isa,
+        scheme="static" if "nncf" in tools else None,
+        notes=(_BF16_NOTE,) if task.precision == "bf16" else (),
     )
 
 

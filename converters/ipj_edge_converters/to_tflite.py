@@ -1,9 +1,9 @@
-"""torch → TFLite by litert-torch, static int8 by ai-edge-quantizer; what was made is read back from the file."""
+"""torch → TFLite by litert-torch, int8 and float16 by ai-edge-quantizer; what was made is read back from the file."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -13,12 +13,13 @@ import numpy as np
 from ipj_edge.errors import ConversionError, DataError, UnsupportedError
 from ipj_edge.plugins import needs
 from ipj_edge.protocols import Array, ConversionTask, Converter, StageFiles
-from ipj_edge.values import Port, Precision, TensorSpec
+from ipj_edge.values import Port, Precision, Scheme, TensorSpec
 from ipj_edge_converters import tflite_file
-from ipj_edge_converters.cut_tflite import cut_tflite, last_exit_only
+from ipj_edge_converters.cut_tflite import cut_tflite, last_exit_only, ports_of
 from ipj_edge_converters.litert_quiet import quiet_litert
 from ipj_edge_converters.tflite_calibration import CalibrationSamples, argument, output_argument, quantized
 from ipj_edge_converters.tflite_file import TfliteFacts, TfliteTensor
+from ipj_edge_converters.tflite_recipes import dynamically_quantized, kept_operators, with_half_weights
 
 _FILE = "model.tflite"
 _TOOLS = ("torch", "litert-torch", "ai-edge-litert")
@@ -35,7 +36,8 @@ class ToTflite:
     name = "to-tflite"
     form = "torch"
     targets: tuple[str, ...] = ("tflite-cpu",)
-    precisions: tuple[Precision, ...] = ("fp32", "int8")
+    precisions: tuple[Precision, ...] = ("fp32", "fp16", "int8")
+    schemes: tuple[Scheme, ...] = ("static", "dynamic")
 
     def convert(self, task: ConversionTask) -> StageFiles:
         """Convert, write ``model.tflite`` into ``task.into`` and read back what was written.
@@ -43,34 +45,48 @@ class ToTflite:
         Raises:
             UnsupportedError: TFLite or its converter lacks an operator (named), or a size is not fixed.
             ConversionError: the conversion failed, or the file is not what was asked for.
-            DataError: int8 without calibration data.
+            ConfigError: a pattern of operators to keep in float matches none.
+            DataError: static int8 without calibration data.
             MissingDependencyError: the extra ``convert`` is not installed.
         """
-        source = task.source
-        batch = _batch_size(source.inputs)
-        data = _float_file(source, batch)
-        _check_kernels(data)
-        if task.precision == "int8":
-            data = _int8_file(data, task, batch)
-        path = task.into / _FILE
-        path.write_bytes(data)
-        files = _described(task, tflite_file.read_facts(path.read_bytes()), batch)
-        return _cut(task, files, batch) if task.exits else files
+        files = converted(task)
+        return cut(task, files)
 
 
-def _cut(task: ConversionTask, files: StageFiles, batch: int) -> StageFiles:
-    """Cut the whole file into stages; the file itself then computes the last exit alone."""
-    path = task.into / _FILE
+def cut(task: ConversionTask, files: StageFiles) -> StageFiles:
+    """Cut the whole file into stages where exits are wanted; the file itself then computes the last exit alone."""
+    if not task.exits:
+        return files
+    path, batch = task.into / _FILE, files.static_batch or 1
     stages = cut_tflite(path, task.exits, files.takes, files.adds, batch, task.into)
     last = stages[-1].exit_output
     data, parameters = last_exit_only(path, last, files.takes, files.adds, batch)
     path.write_bytes(data)
-    operators = tflite_file.read_facts(path.read_bytes()).operators
-    adds = tuple(port for port in files.adds if port.name == last)
-    return msgspec.structs.replace(files, adds=adds, operators=operators, stages=stages, parameters=parameters)
+    left = tflite_file.read_facts(data)
+    return msgspec.structs.replace(
+        files,
+        takes=ports_of(left.inputs),
+        adds=ports_of(left.outputs),
+        operators=left.operators,
+        stages=stages,
+        parameters=parameters,
+    )
 
 
-def _batch_size(inputs: tuple[TensorSpec, ...]) -> int:
+def converted(task: ConversionTask, *, tensorwise: Sequence[str] = ("BATCH_MATMUL",)) -> StageFiles:
+    """Convert a torch source; see `ToTflite.convert`.
+
+    Args:
+        task: What is asked for.
+        tensorwise: Operators whose weights get one scale in static int8, not one a channel.
+    """
+    batch = batch_size(task.source.inputs)
+    data = _float_file(task.source, batch)
+    check_kernels(data)
+    return write_and_read_back(data, task, batch, {tool: version(tool) for tool in _TOOLS}, tensorwise=tensorwise)
+
+
+def batch_size(inputs: tuple[TensorSpec, ...]) -> int:
     """Return the batch size the file is fixed to: the source's own where it is a number, else 1."""
     sizes = {spec.shape[spec.batch_axis] for spec in inputs if spec.batch_axis is not None}
     fixed = {size for size in sizes if isinstance(size, int)}
@@ -79,7 +95,12 @@ def _batch_size(inputs: tuple[TensorSpec, ...]) -> int:
     return fixed.pop() if fixed else 1
 
 
-def _static_shape(spec: TensorSpec, batch: int) -> tuple[int, ...]:
+def static_shape(spec: TensorSpec, batch: int) -> tuple[int, ...]:
+    """Return an input's sizes with the batch fixed.
+
+    Raises:
+        UnsupportedError: another size is dynamic.
+    """
     shape = []
     for axis, size in enumerate(spec.shape):
         if isinstance(size, str) and axis != spec.batch_axis:
@@ -112,7 +133,7 @@ def _float_file(source: Any, batch: int) -> bytes:
 
 
 def _example(spec: TensorSpec, batch: int) -> Array:
-    return np.zeros(_static_shape(spec, batch), dtype=spec.dtype)
+    return np.zeros(static_shape(spec, batch), dtype=spec.dtype)
 
 
 def _conversion_failure(error: Exception) -> ConversionError:
@@ -129,7 +150,7 @@ def _conversion_failure(error: Exception) -> ConversionError:
     return ConversionError(f"litert-torch could not convert the model: {type(error).__name__}: {_first_line(told)}")
 
 
-def _check_kernels(data: bytes) -> None:
+def check_kernels(data: bytes) -> None:
     """Refuse a file with an operator that the engine has no kernel for; litert-torch writes such files."""
     from ai_edge_litert import interpreter
 
@@ -148,31 +169,80 @@ def _check_kernels(data: bytes) -> None:
         ) from error
 
 
-def _int8_file(data: bytes, task: ConversionTask, batch: int) -> bytes:
+def in_precision(data: bytes, task: ConversionTask, batch: int, tensorwise: Sequence[str] = ("BATCH_MATMUL",)) -> bytes:
+    """Return a float file in the precision, and by the scheme, that a task asks for.
+
+    Raises:
+        ConfigError: a pattern of operators to keep in float matches none.
+        DataError: static int8 without calibration data.
+        ConversionError: the quantizer failed.
+    """
+    if task.precision == "fp32":
+        return data
+    kept = kept_operators(data, task.keep_float)
+    if task.precision == "fp16":
+        with quiet_litert():
+            return with_half_weights(data, kept)
+    if task.scheme == "dynamic":
+        with quiet_litert():
+            return dynamically_quantized(data, kept)
     if task.calibration is None:
         raise DataError("static int8 needs calibration data: give typical samples with --calibration")
     samples = CalibrationSamples(task.calibration, task.source.inputs, batch)
     with quiet_litert():
-        return quantized(data, samples, task.ranges)
+        return quantized(data, samples, kept, tensorwise=tensorwise, ranges=task.ranges)
 
 
-def _described(task: ConversionTask, facts: TfliteFacts, batch: int) -> StageFiles:
+def write_and_read_back(
+    data: bytes,
+    task: ConversionTask,
+    batch: int,
+    versions: dict[str, str],
+    *,
+    tensorwise: Sequence[str] = ("BATCH_MATMUL",),
+) -> StageFiles:
+    """Bring a float file into the task's precision, write it and describe what it says.
+
+    Args:
+        data: A float file whose signature has the names that litert-torch gives.
+        task: The task.
+        batch: Its batch size.
+        versions: Tools that made it.
+        tensorwise: Operators whose weights get one scale in static int8, not one a channel.
+
+    Raises:
+        ConversionError: the file is not what was asked for.
+        DataError: static int8 without calibration data.
+    """
+    path = task.into / _FILE
+    path.write_bytes(in_precision(data, task, batch, tensorwise))
+    facts = tflite_file.read_facts(path.read_bytes())
     takes = _ports(task.source.inputs, facts.inputs, side="input", argument_of=argument)
     adds = _ports(task.source.outputs, facts.outputs, side="output", argument_of=output_argument)
     if task.precision == "int8":
-        _check_int8(facts, takes, adds)
+        _check_int8(facts, () if task.keep_float or task.scheme == "dynamic" else (*takes, *adds))
+    if task.precision == "int8" and task.scheme == "static":
         for port in takes:
             check_coverage(port, np.asarray((task.calibration or {})[port.name]))
-    tools = (*_TOOLS, "ai-edge-quantizer") if task.precision == "int8" else _TOOLS
+    quantizer = {"ai-edge-quantizer": version("ai-edge-quantizer")} if task.precision != "fp32" else {}
     return StageFiles(
         file=_FILE,
         takes=takes,
         adds=adds,
         static_batch=batch,
         operators=facts.operators,
-        versions={tool: version(tool) for tool in tools},
-        notes=(f"TFLite files have one batch size, here {batch}; larger batches run one after another",),
+        versions={**versions, **quantizer},
+        notes=notes_on(task, batch),
+        scheme=task.scheme if task.precision == "int8" else None,
     )
+
+
+def notes_on(task: ConversionTask, batch: int) -> tuple[str, ...]:
+    """Return what a reader of the manifest has to know of any TFLite file we make."""
+    notes = [f"TFLite files have one batch size, here {batch}; larger batches run one after another"]
+    if task.precision == "fp16":
+        notes.append("weights are stored in float16, half the bytes; the engine computes in float32, not faster")
+    return tuple(notes)
 
 
 def _ports(
@@ -220,14 +290,17 @@ def _check_shape(spec: TensorSpec, tensor: TfliteTensor, side: str) -> None:
         )
 
 
-def _check_int8(facts: TfliteFacts, takes: tuple[Port, ...], adds: tuple[Port, ...]) -> None:
-    """Refuse a file that is int8 by name only, or whose ranges do not cover the calibration data."""
-    left_float = [port.name for port in (*takes, *adds) if port.dtype.startswith("float")]
+def _check_int8(facts: TfliteFacts, integer_ports: tuple[Port, ...]) -> None:
+    """Refuse a file that is int8 by name only, or that has floats where integers were to be."""
+    left_float = [port.name for port in integer_ports if port.dtype.startswith("float")]
     if left_float:
         raise ConversionError(f"int8 was asked for, but the file keeps {left_float} in floating point")
     operators = facts.operators
     if operators.total and len(operators.float_operators) == operators.total:
-        raise ConversionError("int8 was asked for, but every operator of the file computes in floating point")
+        raise ConversionError(
+            "int8 was asked for, but every operator of the file computes in floating point: nothing in this model "
+            "can be quantized so"
+        )
 
 
 def check_coverage(port: Port, samples: Array) -> None:

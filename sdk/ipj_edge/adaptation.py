@@ -27,7 +27,7 @@ class InputAdapter:
         self._dtype = np.dtype(spec.dtype)
         self._ndim = len(spec.shape)
         self._tail = spec.shape[1:] if self.batched else spec.shape
-        self._quantize = quantizer(port)
+        self._quantize = quantizer(port) or _caster(port, spec)
 
     def rows(self, array: Array) -> int:
         """Return the number of samples in an accepted array."""
@@ -87,8 +87,17 @@ def quantizer(port: Port) -> Callable[[Array], Array] | None:
     return quantize
 
 
-def output_adapter(port: Port) -> Callable[[Array, bool], Array]:
-    """Return a function from the engine's tensor to the caller's real values."""
+def _caster(port: Port, spec: TensorSpec) -> Callable[[Array], Array] | None:
+    """Return a function to the engine's dtype where that is another one, e.g. float16 for float32."""
+    wanted, given = np.dtype(port.dtype), np.dtype(spec.dtype)
+    return (lambda array: array.astype(wanted)) if wanted != given and wanted.kind == given.kind else None
+
+
+def output_adapter(port: Port, spec: TensorSpec | None = None) -> OutputAdapter:
+    """Return a function from the engine's tensor to the caller's real values, in the dtype of spec if given."""
+    wanted, given = np.dtype(port.dtype if spec is None else spec.dtype), np.dtype(port.dtype)
+    if port.quantization is None and wanted != given and wanted.kind == given.kind:
+        return lambda array, _copy: array.astype(wanted)
     if port.quantization is None:
         return lambda array, copy: array.copy() if copy else array
     scale, zero = np.float32(port.quantization.scale), np.float32(port.quantization.zero_point)

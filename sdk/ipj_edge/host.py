@@ -47,6 +47,33 @@ def has_vnni(root: Path = Path("/")) -> bool:
     return bool(flags & {"avx512_vnni", "avx_vnni"}) or os.uname().machine in ("aarch64", "arm64")
 
 
+def has_bf16(root: Path = Path("/")) -> bool:
+    """Say whether the CPU multiplies bfloat16 itself, which openvino then does with float models by default."""
+    return bool(cpu_flags(root) & {"avx512_bf16", "amx_bf16", "bf16"})
+
+
+def governors(root: Path = Path("/")) -> tuple[str, ...]:
+    """Return the frequency governors of the CPUs, each once; empty where the kernel does not show them."""
+    files = (root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_governor")
+    return tuple(sorted({text for file in files if (text := _text(file))}))
+
+
+def turbo(root: Path = Path("/")) -> bool | None:
+    """Say whether CPUs may clock above their nominal frequency; None where the kernel does not show it."""
+    cpu = root / "sys/devices/system/cpu"
+    no_turbo, boost = _text(cpu / "intel_pstate/no_turbo"), _text(cpu / "cpufreq/boost")
+    if no_turbo in ("0", "1"):
+        return no_turbo == "0"
+    return boost == "1" if boost in ("0", "1") else None
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text().strip()
+    except OSError:
+        return ""
+
+
 def _cpuinfo(root: Path, keys: tuple[str, ...]) -> str:
     try:
         text = (root / "proc/cpuinfo").read_text()

@@ -6,10 +6,11 @@ Field by field it is described in ``docs/manifest.schema.json``, which is genera
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
-from ipj_edge.values import Port, Precision, Preprocessing, TensorSpec
+from ipj_edge.values import Port, Precision, Preprocessing, Scheme, TensorSpec
 
 SCHEMA_VERSION = 1
 MANIFEST_NAME = "manifest.json"
@@ -53,6 +54,22 @@ class OperatorCount(msgspec.Struct, frozen=True, kw_only=True):
     float_operators: tuple[str, ...] = ()
 
 
+class StateTensor(msgspec.Struct, frozen=True, kw_only=True):
+    """A tensor that a session keeps from one inference to the next; `Model.reset` sets it back to its start.
+
+    Attributes:
+        name: Name inside the engine's file.
+        shape: Sizes; empty where the file does not say.
+        dtype: numpy dtype, or ``resource``.
+        kind: ``variable`` belongs to an operator such as an LSTM, ``resource`` is written and read by operators.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    kind: Literal["variable", "resource"] = "variable"
+
+
 class StageSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One stage: a program of the engine. A plain model has exactly one.
 
@@ -68,6 +85,8 @@ class StageSpec(msgspec.Struct, frozen=True, kw_only=True):
         parameters: Number of weights.
         file_bytes: Bytes of the engine's files of this stage.
         operators: What was read back from the file.
+        proxy_file: File that a target's proxy runs in place of ``file``; None when it runs the same one.
+        weights: Number of weights by dtype, read back from the file; empty where it was not counted.
     """
 
     name: str
@@ -81,6 +100,8 @@ class StageSpec(msgspec.Struct, frozen=True, kw_only=True):
     parameters: int
     file_bytes: int
     operators: OperatorCount
+    proxy_file: str | None = None
+    weights: dict[str, int] = {}
 
 
 class BatchSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,6 +175,18 @@ class ParityRecord(msgspec.Struct, frozen=True, kw_only=True):
     chain_max_abs: float | None = None
 
 
+class ProviderSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """An execution provider a bundle runs on, with the options it is opened with.
+
+    Attributes:
+        name: The engine's name of it, e.g. ``CUDAExecutionProvider``.
+        options: Options as the engine takes them.
+    """
+
+    name: str
+    options: dict[str, str] = {}
+
+
 class Requirements(msgspec.Struct, frozen=True, kw_only=True):
     """What the device must have.
 
@@ -162,12 +195,14 @@ class Requirements(msgspec.Struct, frozen=True, kw_only=True):
         engine_version: Version the bundle was proven with.
         isa: Instruction set the quantization assumes, e.g. ``vnni``; empty for none.
         opset: ONNX opset; None where it does not apply.
+        providers: Execution providers in order of preference; empty where the engine has one only.
     """
 
     engine: str
     engine_version: str
     isa: str = ""
     opset: int | None = None
+    providers: tuple[ProviderSpec, ...] = ()
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -182,6 +217,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
             only stage is that program.
         golden_samples: Samples in ``golden.npz``.
         notes: What a reader has to know, e.g. why the batch is static.
+        state: What the model keeps from one call to the next; empty for most. See `Model.reset`.
+        scheme: How an int8 bundle was quantized: ``static`` (ranges of activations from calibration) or
+            ``dynamic`` (found anew in each inference); None when we quantized nothing.
+        keep_float: Patterns of operators that were kept in floating point on request.
     """
 
     schema_version: int
@@ -204,6 +243,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     preprocessing: dict[str, Preprocessing] = {}
     golden_samples: int
     notes: tuple[str, ...] = ()
+    state: tuple[StateTensor, ...] = ()
+    scheme: Scheme | None = None
+    keep_float: tuple[str, ...] = ()
 
 
 class Bundle(msgspec.Struct, frozen=True, kw_only=True):

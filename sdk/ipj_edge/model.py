@@ -18,12 +18,12 @@ import numpy as np
 from ipj_edge.adaptation import InputAdapter, output_adapter
 from ipj_edge.bundle import open_bundle
 from ipj_edge.chain import Answered, Chain
-from ipj_edge.errors import ConfigError, InputError
+from ipj_edge.errors import ConfigError, InputError, TargetError
 from ipj_edge.exits import ExitPolicy
 from ipj_edge.manifest import Bundle, Manifest
 from ipj_edge.preprocess import apply
 from ipj_edge.programs import Programs, open_programs
-from ipj_edge.protocols import Array, Session
+from ipj_edge.protocols import Array, Resettable, Session
 from ipj_edge.values import EffectiveSettings, Settings, TensorSpec
 
 Exits = ExitPolicy | Literal["auto", "off", "all"]
@@ -84,9 +84,16 @@ def load(
     return open_model(open_bundle(path), settings, exits=exits)
 
 
-def open_model(bundle: Bundle, settings: Settings, *, exits: Exits = "auto") -> Model:
-    """Load an already checked bundle; see `load`."""
-    return Model(bundle.manifest, open_programs(bundle, settings, exits), settings)
+def open_model(bundle: Bundle, settings: Settings, *, exits: Exits = "auto", on: str | None = None) -> Model:
+    """Load an already checked bundle; see `load`.
+
+    Args:
+        bundle: The bundle.
+        settings: How to run it.
+        exits: Whether and when to leave early.
+        on: Target that stands in for the bundle's own (see `HasProxy`); None runs it where it belongs.
+    """
+    return Model(bundle.manifest, open_programs(bundle, settings, exits, on), settings)
 
 
 class Model:
@@ -116,7 +123,10 @@ class Model:
         self._dynamic = manifest.batch.static is None
         self._at_once = manifest.batch.static or manifest.batch.max
         self._chain = Chain(programs, self._batched) if programs.stages else None
-        self._outputs = tuple((port.name, output_adapter(port)) for port in self._whole.stage.adds)
+        specs = {spec.name: spec for spec in manifest.outputs}
+        self._outputs = tuple(
+            (port.name, output_adapter(port, specs.get(port.name))) for port in self._whole.stage.adds
+        )
         self._first_exit = np.zeros(1, np.intp)
 
     @property
@@ -228,6 +238,20 @@ class Model:
         """Return a model for another thread that shares the weights where the engine can."""
         return Model(self.manifest, self._programs.clone(), self.requested)
 
+    def reset(self) -> None:
+        """Set back what the model keeps from one call to the next, as after loading; nothing for most models.
+
+        A stateful model goes on from call to call: that is a stream, and `reset` begins a new one. Several samples
+        given at once are no stream but independent: each begins afresh, and so does the call after them.
+
+        Raises:
+            TargetError: the bundle keeps a state that its target's session cannot set back.
+        """
+        for session in self.sessions if self.manifest.state else ():
+            if not isinstance(session, Resettable):
+                raise TargetError(f"'{self.manifest.target}' cannot set back the state of this model: load it again")
+            session.reset()
+
     def close(self) -> None:
         """Release the engine's memory. Calling twice is allowed."""
         self._programs.close()
@@ -287,11 +311,13 @@ class Model:
         if not self._dynamic and rows % self._at_once:
             raise InputError(f"this bundle takes batches of {self._at_once}: {rows} samples do not fill them")
         for start in range(0, rows, self._at_once):
+            self.reset()
             part = {
                 name: value[start : start + self._at_once] if name in self._batched else value
                 for name, value in feeds.items()
             }
             yield part, min(self._at_once, rows - start)
+        self.reset()
 
     def _loaded_chain(self) -> Chain:
         if self._chain is None:

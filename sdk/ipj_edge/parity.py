@@ -12,7 +12,7 @@ from typing import Any, cast
 import msgspec
 import numpy as np
 
-from ipj_edge.manifest import OutputParity
+from ipj_edge.manifest import Manifest, OutputParity
 from ipj_edge.protocols import Array
 from ipj_edge.values import Precision, TensorSpec
 
@@ -22,7 +22,11 @@ INT8_TOP1 = 0.97
 INT8_SPREAD = 0.25
 SLICE_FACTOR = 10.0
 SLICE_FLOOR = 1e-6
+# One step of a half-precision number relative to its size (10 and 7 bits of fraction): answers that differ by less
+# may round to the same number.
+_ROUNDING: dict[Precision, float] = {"fp32": 0.0, "fp16": 2.0**-10, "bf16": 2.0**-7, "int8": 0.0}
 PROBABILITY_QUANTUM = 2 / 256
+SOURCE_ROUNDINGS = 2
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +45,7 @@ def compare(
     inputs: str,
     tolerance: float | None = None,
     judge_values: bool = True,
+    steps: Mapping[str, float] | None = None,
 ) -> tuple[Comparison, ...]:
     """Compare all outputs of a source with those of a bundle on the same inputs.
 
@@ -51,8 +56,10 @@ def compare(
         precision: Precision of the bundle: decides the tolerance.
         inputs: What the inputs were, for the messages, e.g. ``calibration`` or ``random``.
         tolerance: Relative L2 allowed instead of the precision's own.
-        judge_values: False judges names, shapes and NaN only, and leaves the values unjudged (int8 outside its
+        judge_values: False judges names, shapes and NaN only, and leaves the values unjudged (static int8 outside its
             calibrated range).
+        steps: Step of outputs that are integers in the source already, see `source_steps`: two engines may differ by
+            `SOURCE_ROUNDINGS` of them, and a slice that moves no further in the source may be constant.
     """
     if set(reference) != set(candidate):
         missing = f"outputs differ: the source has {sorted(reference)}, the bundle {sorted(candidate)}"
@@ -61,9 +68,18 @@ def compare(
         _compare_output(
             spec, np.asarray(reference[spec.name]), np.asarray(candidate[spec.name]), precision, inputs,
             tolerance if tolerance is not None else RELATIVE_L2[precision], judge_values,
+            (steps or {}).get(spec.name, 0.0),
         )
         for spec in specs
     )  # fmt: skip
+
+
+def source_steps(manifest: Manifest) -> dict[str, float]:
+    """Return the step of every output that was an integer tensor in the source, not made one by us."""
+    if manifest.precision != "int8" or manifest.scheme is not None:
+        return {}
+    ports = [port for stage in manifest.stages for port in stage.adds]
+    return {port.name: port.quantization.scale for port in ports if port.quantization is not None}
 
 
 def _compare_output(
@@ -74,6 +90,7 @@ def _compare_output(
     inputs: str,
     limit: float,
     judge: bool,
+    step: float,
 ) -> Comparison:
     where = f"'{spec.name}' on {inputs} inputs"
     if reference.shape != candidate.shape:
@@ -83,7 +100,7 @@ def _compare_output(
         return _failed(spec, inputs, f"{where}: NaN or infinity, where the source is finite")
     finite = np.isfinite(want) & np.isfinite(got)
     want, got = np.where(finite, want, 0.0), np.where(finite, got, 0.0)
-    slices = _slice_figures(want, got)
+    slices = _slice_figures(want, got, step)
     figures = OutputParity(
         output=spec.name,
         inputs=inputs,
@@ -95,8 +112,8 @@ def _compare_output(
         top1_agreement=_top1(spec, want, got),
     )
     failures: list[str] = []
-    if judge:
-        failures += _constant_slices(where, spec, slices) if slices else []
+    if judge and figures.max_abs > SOURCE_ROUNDINGS * step * (1 + 1e-6):
+        failures += _constant_slices(where, spec, slices, _ROUNDING[precision]) if slices else []
         judge_int8 = precision == "int8"
         failures += _judge_size(where, figures, limit)
         failures += (
@@ -141,21 +158,22 @@ def _judge_int8(where: str, spec: TensorSpec, figures: OutputParity, slices: dic
     return failures
 
 
-def _constant_slices(where: str, spec: TensorSpec, slices: dict[str, Any]) -> list[str]:
-    dead = np.flatnonzero(_has_spread(spec, slices) & (slices["got_spread"] == 0.0))
+def _constant_slices(where: str, spec: TensorSpec, slices: dict[str, Any], rounding: float) -> list[str]:
+    dead = np.flatnonzero(_has_spread(spec, slices, rounding) & (slices["got_spread"] == 0.0))
     if not dead.size:
         return []
     shown = ", ".join(str(int(index)) for index in dead[:5]) + (", …" if dead.size > 5 else "")
     return [f"{where}: slice {shown} of the last axis is constant, in the source it is not"]
 
 
-def _has_spread(spec: TensorSpec, slices: dict[str, Any]) -> Any:
+def _has_spread(spec: TensorSpec, slices: dict[str, Any], rounding: float = 0.0) -> Any:
     # A class that is never likely stays below one step of an int8 probability: that is not a dead slice.
     floor = PROBABILITY_QUANTUM if spec.meaning == "probabilities" else 0.0
-    return slices["want_spread"] > np.maximum(SLICE_FLOOR * slices["want_peak"], floor)
+    floor = max(floor, SOURCE_ROUNDINGS * slices["step"] * (1 + 1e-6))
+    return slices["want_spread"] > np.maximum(max(SLICE_FLOOR, rounding) * slices["want_peak"], floor)
 
 
-def _slice_figures(want: Array, got: Array) -> dict[str, Any]:
+def _slice_figures(want: Array, got: Array, step: float) -> dict[str, Any]:
     """Return figures of every slice of the last axis; empty where there is only one value a sample."""
     if want.ndim < 2 or want.size == 0:
         return {}
@@ -166,6 +184,7 @@ def _slice_figures(want: Array, got: Array) -> dict[str, Any]:
         "l2": np.divide(error, size, out=np.where(error > 0, np.inf, 0.0), where=size > 0),
         "rms": error / np.sqrt(len(want)),
         "range": float(np.ptp(want)),
+        "step": step,
         "want_spread": np.ptp(want, axis=0),
         "got_spread": np.ptp(got, axis=0),
         "want_peak": np.abs(want).max(axis=0),

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 from ipj_edge.errors import MissingDependencyError, PluginNotFoundError
-from ipj_edge.protocols import Converter, ExitRule, PowerProbe, RecipeRunner, SourceOpener, Target
+from ipj_edge.protocols import Converter, ExitRule, FileInspector, PowerProbe, RecipeRunner, SourceOpener, Target
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -19,6 +19,7 @@ CONVERTERS = "ipj_edge.converters"
 TARGETS = "ipj_edge.targets"
 POWER_PROBES = "ipj_edge.power_probes"
 RECIPE_RUNNERS = "ipj_edge.recipe_runners"
+INSPECTORS = "ipj_edge.inspectors"
 EXIT_RULES = "ipj_edge.exit_rules"
 
 _KINDS = {
@@ -28,6 +29,7 @@ _KINDS = {
     POWER_PROBES: "power probe",
     RECIPE_RUNNERS: "recipe runner",
     EXIT_RULES: "exit rule",
+    INSPECTORS: "inspector",
 }
 _OPENVINO_TELEMETRY = "openvino_telemetry"
 _ORT_DISABLE_TELEMETRY = "ORT_DISABLE_TELEMETRY"
@@ -79,6 +81,11 @@ def load_converter(name: str) -> Converter:
 def load_source_opener(name: str) -> SourceOpener:
     """Load a source plugin by name; see `load`."""
     return cast(SourceOpener, load(SOURCES, name))
+
+
+def load_inspector(name: str) -> FileInspector:
+    """Load an inspector of model files by name; see `load`."""
+    return cast(FileInspector, load(INSPECTORS, name))
 
 
 def load_probe(name: str) -> PowerProbe:

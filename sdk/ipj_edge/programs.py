@@ -55,17 +55,31 @@ class Programs:
             session.close()
 
 
-def open_programs(bundle: Bundle, settings: Settings, exits: ExitPolicy | Literal["auto", "off", "all"]) -> Programs:
+def open_programs(
+    bundle: Bundle,
+    settings: Settings,
+    exits: ExitPolicy | Literal["auto", "off", "all"],
+    on: str | None = None,
+) -> Programs:
     """Load what is needed of a bundle; see `ipj_edge.load`.
+
+    Args:
+        bundle: The bundle.
+        settings: How to run it.
+        exits: Whether and when to leave early.
+        on: Target that stands in for the bundle's own (see `HasProxy`); None runs it where it belongs.
 
     Raises:
         ConfigError: exits were asked for and the bundle has one, or the policy does not fit it.
         BundleError: its exits were tuned for other files or settings.
         TargetUnavailableError: the target does not run its precision, or a setting is not to be had.
     """
+    stands_in = on is not None and on != bundle.manifest.target
+    target = load_target(on if on is not None else bundle.manifest.target)
+    if stands_in:
+        bundle = _with_proxy_files(bundle)
     manifest = bundle.manifest
-    target = load_target(manifest.target)
-    if manifest.precision not in target.precisions:
+    if manifest.precision not in target.precisions and not stands_in:
         raise TargetUnavailableError(
             f"'{target.name}' does not run {manifest.precision}; it runs {', '.join(target.precisions)}"
         )
@@ -81,9 +95,9 @@ def open_programs(bundle: Bundle, settings: Settings, exits: ExitPolicy | Litera
     return Programs(stages[-1], stages, _gate(manifest, policy, record, stages), record)
 
 
-def open_all(bundle: Bundle, settings: Settings) -> Programs:
+def open_all(bundle: Bundle, settings: Settings, on: str | None = None) -> Programs:
     """Load what computes every output of the source: the stages where there are several."""
-    return open_programs(bundle, settings, "all" if len(bundle.manifest.stages) > 1 else "off")
+    return open_programs(bundle, settings, "all" if len(bundle.manifest.stages) > 1 else "off", on)
 
 
 def exit_meanings(manifest: Manifest) -> tuple[Meaning, ...]:
@@ -97,6 +111,15 @@ def _unsplit(bundle: Bundle, target: Target, settings: Settings) -> Session:
     if manifest.unsplit is None:
         raise BundleError(f"{bundle.path} has several stages and no unsplit program: convert the model again")
     return target.open(_only(bundle, manifest.unsplit), settings)[0]
+
+
+def _with_proxy_files(bundle: Bundle) -> Bundle:
+    """Return the bundle with the files that a stand-in runs where it cannot run the target's own."""
+    stages = tuple(
+        stage if stage.proxy_file is None else msgspec.structs.replace(stage, file=stage.proxy_file)
+        for stage in bundle.manifest.stages
+    )
+    return Bundle(path=bundle.path, manifest=msgspec.structs.replace(bundle.manifest, stages=stages))
 
 
 def _only(bundle: Bundle, stage: StageSpec) -> Bundle:

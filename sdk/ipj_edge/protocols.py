@@ -9,7 +9,8 @@ from typing import Any, Protocol, runtime_checkable
 import msgspec
 from numpy.typing import NDArray
 
-from ipj_edge.manifest import Bundle, OperatorCount, StageSpec
+from ipj_edge.file_report import FileReport
+from ipj_edge.manifest import Bundle, OperatorCount, ProviderSpec, StageSpec, StateTensor
 from ipj_edge.values import (
     Availability,
     Boundary,
@@ -20,6 +21,7 @@ from ipj_edge.values import (
     ProbeFacts,
     ProbeOptions,
     Rail,
+    Scheme,
     Settings,
     TensorSpec,
     TrainedRanges,
@@ -60,7 +62,8 @@ class Source(Protocol):
         precision: Precision it is stored in; int8 means it is already quantized.
         inputs: Inputs as callers give them.
         outputs: Outputs as callers get them, meanings not yet decided.
-        forms: What converters can get from it: ``onnx`` (see `OnnxForm`), ``torch`` (see `TorchForm`).
+        forms: What converters can get from it: ``onnx`` (see `OnnxForm`), ``torch`` (see `TorchForm`), ``tflite``
+            (see `TfliteForm`).
         versions: Tools that took part, by distribution name.
         notes: What a reader of the manifest has to know, e.g. why the batch is static.
     """
@@ -95,6 +98,18 @@ class MacCount(msgspec.Struct, frozen=True, kw_only=True):
     parameters: int
 
 
+class StagedModule(Protocol):
+    """A torch module with several exits, as its author may write it; every output of its ``forward`` is an exit.
+
+    Attributes:
+        stages: The trunk, cut at the exits: one module an exit, in order of depth.
+        heads: One module an exit, from its stage's features to what it answers.
+    """
+
+    stages: Any
+    heads: Any
+
+
 class OnnxForm(Protocol):
     """A source that can be had as a float (or already quantized) ONNX file."""
 
@@ -107,6 +122,13 @@ class TorchForm(Protocol):
 
     def torch_module(self) -> Any:
         """Return an ``nn.Module`` that takes the inputs in order and returns a tuple of outputs."""
+
+
+class TfliteForm(Protocol):
+    """A source that can be had as a .tflite file whose first graph takes its inputs and makes its outputs."""
+
+    def tflite_path(self) -> Path:
+        """Return the path of the file; inputs and outputs have the source's names in its signature or tensors."""
 
 
 @runtime_checkable
@@ -132,6 +154,22 @@ class SourceOpener(Protocol):
         """
 
 
+class FileInspector(Protocol):
+    """A plugin of group ``ipj_edge.inspectors``: reads what one kind of model file says of itself."""
+
+    name: str
+
+    def accepts(self, path: Path) -> bool:
+        """Say whether a file is of this kind, by its name alone (nothing is opened)."""
+
+    def inspect(self, path: Path) -> FileReport:
+        """Read a file without running it.
+
+        Raises:
+            SourceError: missing, corrupt, or not what its name says.
+        """
+
+
 class ConversionTask(msgspec.Struct, frozen=True, kw_only=True):
     """One conversion a plugin is asked for.
 
@@ -145,6 +183,12 @@ class ConversionTask(msgspec.Struct, frozen=True, kw_only=True):
         ranges: Trained activation ranges to use instead of calibrated ones where they are known; the calibration
             samples are then those they were recorded with. None calibrates everything.
         exits: Outputs that are exits, in any order: the converted file is cut into a stage for each. Empty = whole.
+        scheme: How to quantize, see `ChoosesOperators`.
+        keep_float: Glob patterns of operators to keep in floating point, see `ChoosesOperators`.
+        providers: Execution providers by their short names, best first, see `ChoosesProviders`; empty = its default.
+        min_mapped: Least share of operators that an accelerator has to run, 0..1; None for all of them, see
+            `MapsOperators`.
+        half_io: Make inputs and outputs of an fp16 file float16 too, see `ChoosesProviders`.
     """
 
     source: Any
@@ -154,6 +198,11 @@ class ConversionTask(msgspec.Struct, frozen=True, kw_only=True):
     into: Path
     isa: str = ""
     ranges: TrainedRanges | None = None
+    scheme: Scheme = "static"
+    keep_float: tuple[str, ...] = ()
+    providers: tuple[str, ...] = ()
+    half_io: bool = False
+    min_mapped: float | None = None
     exits: tuple[str, ...] = ()
 
 
@@ -200,6 +249,11 @@ class StageFiles(msgspec.Struct, frozen=True, kw_only=True):
             the last exit alone.
         parameters: Number of weights in the file itself where it was cut; None means those of the source.
         notes: What a reader of the manifest has to know.
+        state: Tensors the file keeps from one inference to the next.
+        proxy_file: File that a target's proxy runs in place of ``file``; None when it runs the same one.
+        weights: Number of weights by dtype, read back from the file.
+        providers: Execution providers the file is meant for, best first.
+        scheme: How it was quantized by this converter; None when it quantized nothing.
     """
 
     file: str
@@ -214,6 +268,11 @@ class StageFiles(msgspec.Struct, frozen=True, kw_only=True):
     stages: tuple[StageCut, ...] = ()
     parameters: int | None = None
     notes: tuple[str, ...] = ()
+    state: tuple[StateTensor, ...] = ()
+    proxy_file: str | None = None
+    weights: dict[str, int] = {}
+    providers: tuple[ProviderSpec, ...] = ()
+    scheme: Scheme | None = None
 
 
 class Converter(Protocol):
@@ -240,6 +299,39 @@ class Converter(Protocol):
         """
 
 
+@runtime_checkable
+class ChoosesOperators(Protocol):
+    """A converter that also heeds ``scheme`` and ``keep_float`` of a task; others quantize statically, everything.
+
+    Attributes:
+        schemes: Ways to quantize that it knows.
+    """
+
+    schemes: tuple[Scheme, ...]
+
+
+@runtime_checkable
+class MapsOperators(Protocol):
+    """A converter that also heeds ``min_mapped`` of a task: it says where operators run, and refuses too few.
+
+    Attributes:
+        maps_to: The accelerator's name, for messages.
+    """
+
+    maps_to: str
+
+
+@runtime_checkable
+class ChoosesProviders(Protocol):
+    """A converter that also heeds ``providers`` and ``half_io`` of a task.
+
+    Attributes:
+        providers: Short names of the execution providers it knows, e.g. ``cuda``.
+    """
+
+    providers: tuple[str, ...]
+
+
 class Session(Protocol):
     """A loaded stage on a target. One caller at a time.
 
@@ -262,6 +354,14 @@ class Session(Protocol):
 
     def close(self) -> None:
         """Release the engine's memory. Calling twice is allowed."""
+
+
+@runtime_checkable
+class Resettable(Protocol):
+    """A session that can set back what it keeps from one inference to the next."""
+
+    def reset(self) -> None:
+        """Set every state tensor back to what it is after loading."""
 
 
 class Target(Protocol):
@@ -291,6 +391,16 @@ class Target(Protocol):
             TargetUnavailableError: a setting cannot be had as requested and no fall-back is allowed.
             BundleError: the engine refuses the file.
         """
+
+
+class HasProxy(Protocol):
+    """A target whose bundles another one can prove where it cannot run itself.
+
+    Attributes:
+        proxy: Name of the target that stands in; None for none.
+    """
+
+    proxy: str | None
 
 
 class RecipeRunner(Protocol):

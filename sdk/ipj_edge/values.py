@@ -13,6 +13,7 @@ Precision = Literal["fp32", "fp16", "bf16", "int8"]
 Provenance = Literal["measured", "vendor-modelled", "modelled", "mixed"]
 Boundary = Literal["package", "dram", "gpu", "module", "rails", "board", "wall", "battery", "process"]
 Meaning = Literal["logits", "probabilities", "other"]
+Scheme = Literal["static", "dynamic"]
 
 
 class Quantization(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,11 +7,12 @@ from pathlib import Path
 import msgspec
 
 from ipj_edge.bundle import open_bundle
+from ipj_edge.device_proof import record_proof
 from ipj_edge.errors import ParityError
 from ipj_edge.golden import read_golden
 from ipj_edge.manifest import Bundle, OutputParity
 from ipj_edge.model import Model
-from ipj_edge.parity import compare
+from ipj_edge.parity import compare, source_steps
 from ipj_edge.programs import open_all
 from ipj_edge.values import EffectiveSettings, Settings
 
@@ -35,6 +36,8 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
 def verify(path: str | Path, *, settings: Settings | None = None) -> Verification:
     """Check every file of a bundle and compare its answers to the golden inputs with its source's.
 
+    Where the bundle could not be proven on its own target when it was made, its folder records that it is now.
+
     Raises:
         BundleError: damaged.
         TargetUnavailableError: the target cannot run it as requested.
@@ -54,10 +57,12 @@ def verify(path: str | Path, *, settings: Settings | None = None) -> Verificatio
         precision=bundle.manifest.precision,
         inputs="golden",
         tolerance=record.tolerance if record.loosened else None,
+        steps=source_steps(bundle.manifest),
     )
     failures = tuple(failure for comparison in compared for failure in comparison.failures)
     if failures:
         raise ParityError(failures)
+    record_proof(bundle, effective[0])
     return Verification(
         bundle=bundle,
         outputs=tuple(comparison.figures for comparison in compared),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,8 +25,10 @@ from ipj_edge_targets.fallback import require, require_isa, wanted_threads
 from ipj_edge_targets.feeds import check_feeds
 
 PROVIDER = "CPUExecutionProvider"
-_EXECUTION_PRECISION = {"fp32": "f32", "int8": "int8"}
+# fp16 files come here only where this target stands in for a GPU: x86 CPUs widen them to float32.
+_EXECUTION_PRECISION = {"fp32": "f32", "int8": "int8", "fp16": "f32"}
 _MAX_LANES = 16
+_CODE = re.compile(r"^\d+ : [A-Z_]+ : ")
 _ERRORS_ONLY = 3
 
 Shapes = tuple[tuple[int, ...], ...]
@@ -46,8 +49,8 @@ class OnnxruntimeCpu:
             onnxruntime = _import_onnxruntime()
         except MissingDependencyError as error:
             return Availability(available=False, reason=str(error), fix=f"pip install 'ipj-edge[{self.name}]'")
-        found = {name for each in distributions() if (name := each.metadata["Name"]) in _PACKAGES}
-        if found == _PACKAGES:
+        found = {name for each in distributions() if (name := each.metadata["Name"]) in PACKAGES}
+        if found == PACKAGES:
             return Availability(
                 available=True,
                 reason="onnxruntime and onnxruntime-gpu are both installed and overwrite each other's files: "
@@ -66,19 +69,20 @@ class OnnxruntimeCpu:
             BundleError: onnxruntime refuses a file.
         """
         precision = bundle.manifest.precision
-        if precision not in self.precisions:
+        if precision not in _EXECUTION_PRECISION:
             raise TargetUnavailableError(f"'{self.name}' runs {', '.join(self.precisions)}, not {precision}")
         require_isa(bundle.manifest, settings)
         onnxruntime = _import_onnxruntime()
         sessions = []
         for stage in bundle.manifest.stages:
-            loaded = _load(onnxruntime, bundle.path / stage.file, settings)
+            options = session_options(onnxruntime, settings)
+            loaded = load(onnxruntime, bundle.path / stage.file, options, [PROVIDER])
             effective = _effective(onnxruntime, loaded, settings, _EXECUTION_PRECISION[precision])
             sessions.append(OnnxruntimeSession(stage, loaded, effective))
         return tuple(sessions)
 
 
-_PACKAGES = {"onnxruntime", "onnxruntime-gpu"}
+PACKAGES = {"onnxruntime", "onnxruntime-gpu"}
 
 
 def _import_onnxruntime() -> Any:
@@ -87,7 +91,8 @@ def _import_onnxruntime() -> Any:
     return onnxruntime
 
 
-def _load(onnxruntime: Any, file: Path, settings: Settings) -> Any:
+def session_options(onnxruntime: Any, settings: Settings) -> Any:
+    """Return the options every session of ours is opened with, GPU ones included."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = wanted_threads(settings)
     options.inter_op_num_threads = 1
@@ -95,13 +100,23 @@ def _load(onnxruntime: Any, file: Path, settings: Settings) -> Any:
     options.log_severity_level = _ERRORS_ONLY
     # Spinning threads wait for the next inference at 100 % of a core each.
     options.add_session_config_entry("session.intra_op.allow_spinning", "1" if settings.spinning else "0")
+    return options
+
+
+def load(onnxruntime: Any, file: Path, options: Any, providers: list[Any]) -> Any:
+    """Open a file.
+
+    Raises:
+        BundleError: onnxruntime refuses it.
+    """
     try:
-        return onnxruntime.InferenceSession(str(file), options, providers=[PROVIDER])
-    except _engine_errors() as error:
-        raise BundleError(f"onnxruntime cannot load '{file.name}': {_one_line(error, file)}") from error
+        return onnxruntime.InferenceSession(str(file), options, providers=providers)
+    except engine_errors() as error:
+        raise BundleError(f"onnxruntime cannot load '{file.name}': {one_line(error, file)}") from error
 
 
-def _engine_errors() -> tuple[type[Exception], ...]:
+def engine_errors() -> tuple[type[Exception], ...]:
+    """Return the classes onnxruntime raises."""
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
     # The engine's own classes have no common base but Exception, and differ from version to version.
@@ -109,10 +124,10 @@ def _engine_errors() -> tuple[type[Exception], ...]:
     return (RuntimeError, ValueError, *own)
 
 
-def _one_line(error: Exception, file: Path) -> str:
+def one_line(error: Exception, file: Path) -> str:
     """Return an engine's message on one line, without codes and without the path of this machine."""
     text = " ".join(str(error).split()).replace(str(file), file.name).replace(f"{file.parent}/", "")
-    return text.rpartition("[ONNXRuntimeError] : ")[2][:300]
+    return _CODE.sub("", text.rpartition("[ONNXRuntimeError] : ")[2])[:300]
 
 
 def _effective(onnxruntime: Any, loaded: Any, settings: Settings, precision: str) -> EffectiveSettings:
@@ -153,16 +168,16 @@ class OnnxruntimeSession:
     included (measured on networks of 4 to 800 µs).
     """
 
-    def __init__(self, stage: StageSpec, loaded: Any, effective: EffectiveSettings) -> None:
+    def __init__(self, stage: StageSpec, loaded: Any, effective: EffectiveSettings, *, bindable: bool = True) -> None:
         self.stage = stage
         self.effective = effective
         self._loaded: Any = loaded
         self._names = tuple(port.name for port in stage.takes)
         self._engine_names = {port.name: port.engine_name for port in stage.takes}
         self._output_names = tuple(port.engine_name for port in stage.adds)
-        self._bindable = _shapes_follow_inputs(stage)
+        self._bindable = bindable and _shapes_follow_inputs(stage)
         self._lanes: dict[Shapes, _Lane] = {}
-        self._errors = _engine_errors()
+        self._errors = engine_errors()
 
     def run(self, feeds: Feeds) -> dict[str, Array]:
         """Run one inference on engine tensors, by pool name; the arrays returned are valid until the next call.
@@ -191,7 +206,7 @@ class OnnxruntimeSession:
         Raises:
             TargetError: the session is closed.
         """
-        return OnnxruntimeSession(self.stage, self._opened(), self.effective)
+        return OnnxruntimeSession(self.stage, self._opened(), self.effective, bindable=self._bindable)
 
     def close(self) -> None:
         """Release the engine's memory. Calling twice is allowed."""
@@ -230,7 +245,7 @@ class OnnxruntimeSession:
     def _explained(self, error: Exception, feeds: Feeds) -> IpjEdgeError:
         self._opened()
         check_feeds(self.stage, feeds)
-        return TargetError(f"onnxruntime failed on '{self.stage.name}': {_one_line(error, Path(self.stage.file))}")
+        return TargetError(f"onnxruntime failed on '{self.stage.name}': {one_line(error, Path(self.stage.file))}")
 
 
 def _bind(bind: Any, name: str, memory: Array) -> None:

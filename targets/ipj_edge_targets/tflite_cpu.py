@@ -19,7 +19,7 @@ from ipj_edge.errors import (
     TargetUnavailableError,
 )
 from ipj_edge.manifest import Bundle, StageSpec
-from ipj_edge.protocols import Array, Feeds, Session, Target
+from ipj_edge.protocols import Array, Feeds, Resettable, Session, Target
 from ipj_edge.values import Availability, Boundary, EffectiveSettings, Port, Precision, Settings
 from ipj_edge_targets.tflite_engine import (
     INSTALL,
@@ -41,7 +41,7 @@ class TfliteCpu:
 
     name = _NAME
     engine = "ai-edge-litert"
-    precisions: tuple[Precision, ...] = ("fp32", "int8")
+    precisions: tuple[Precision, ...] = ("fp32", "fp16", "int8")
     boundaries: tuple[Boundary, ...] = ("package", "board", "wall")
     runs_on_host = True
 
@@ -78,8 +78,11 @@ class TfliteCpu:
         threads = host.default_threads() if settings.threads is None else settings.threads
         if threads < 1:
             raise ConfigError(f"threads is {threads}; '{_NAME}' needs at least 1")
+        keeps_resources = any(tensor.kind == "resource" for tensor in bundle.manifest.state)
         sessions = [
-            TfliteSession(bundle.path / stage.file, stage, engine=engine, threads=threads)
+            TfliteSession(
+                bundle.path / stage.file, stage, engine=engine, threads=threads, keeps_resources=keeps_resources
+            )
             for stage in bundle.manifest.stages
         ]
         if not settings.allow_fallback:
@@ -96,16 +99,26 @@ class TfliteSession:
         effective: How it really runs.
     """
 
-    def __init__(self, path: Path, stage: StageSpec, *, engine: Engine, threads: int) -> None:
+    def __init__(
+        self, path: Path, stage: StageSpec, *, engine: Engine, threads: int, keeps_resources: bool = False
+    ) -> None:
         self.stage = stage
         self._path, self._engine, self._threads = path, engine, threads
+        self._keeps_resources = keeps_resources
         self._file = _stat(path)
-        interpreter = open_interpreter(path, engine, threads=threads)
+        interpreter = self._open()
         self.effective = _effective(interpreter, stage, engine=engine, threads=threads)
         self._takes = _bound(stage.takes, interpreter.get_input_details(), path)
         self._adds = _bound(stage.adds, interpreter.get_output_details(), path)
+        self._bind(interpreter)
+
+    def _open(self) -> Any:
+        return open_interpreter(self._path, self._engine, threads=self._threads)
+
+    def _bind(self, interpreter: Any) -> None:
         # Bound once: looking the methods up costs as much as a third of a microsecond per call.
         self._set, self._invoke, self._get = interpreter.set_tensor, interpreter.invoke, interpreter.get_tensor
+        self._reset = interpreter.reset_all_variables
 
     def run(self, feeds: Feeds) -> dict[str, Array]:
         """Run one inference on engine tensors, see `Session.run`; the arrays returned are the caller's own.
@@ -130,6 +143,24 @@ class TfliteSession:
         get = self._get
         return {name: get(index) for name, index in self._adds}
 
+    def reset(self) -> None:
+        """Set the variables of recurrent operators back to zero; see `Model.reset`.
+
+        The engine has no call for variables that operators share (resources): the file is opened anew for these.
+
+        Raises:
+            TargetError: the session is closed, or the engine failed.
+        """
+        if self._set is _closed:
+            _closed()
+        if self._keeps_resources:
+            self._bind(self._open())
+            return
+        try:
+            self._reset()
+        except RuntimeError as error:
+            raise TargetError(f"the engine cannot set its state back: {first_line(error)}") from error
+
     def clone(self) -> TfliteSession:
         """Return a session that may run beside this one; both map the same file, each packs its own weights.
 
@@ -141,11 +172,17 @@ class TfliteSession:
             _closed()
         if _identity(_stat(self._path)) != _identity(self._file):
             raise BundleError(f"'{self._path.name}' was replaced since it was opened: load the bundle again")
-        return TfliteSession(self._path, self.stage, engine=self._engine, threads=self._threads)
+        return type(self)(
+            self._path,
+            self.stage,
+            engine=self._engine,
+            threads=self._threads,
+            keeps_resources=self._keeps_resources,
+        )
 
     def close(self) -> None:
         """Release the engine's memory. Calling twice is allowed."""
-        self._set = self._invoke = self._get = _closed
+        self._set = self._invoke = self._get = self._reset = _closed
 
 
 def _closed(*_: object) -> NoReturn:
@@ -218,19 +255,22 @@ def _operators(interpreter: Any) -> list[dict[str, Any]] | None:
 
 
 def _manifest_precision(stage: StageSpec) -> str:
-    return {"fp32": "f32", "fp16": "f16"}.get(stage.precision, stage.precision)
+    # Weights stored in float16 are widened when the file is loaded.
+    return {"fp32": "f32", "fp16": "f32"}.get(stage.precision, stage.precision)
 
 
 def _precision(interpreter: Any, operators: list[dict[str, Any]]) -> str:
-    """Return what the operators of the main graph produce: ``f32``, ``int8``, or ``int8+f32`` for a mixture."""
+    """Return what the operators of the main graph compute in: ``f32``, ``int8``, or ``int8+f32`` for a mixture.
+
+    That is what they produce; one that makes floats of an int8 weight (dynamic int8) computes in both.
+    """
     dtypes = {detail["index"]: np.dtype(detail["dtype"]).name for detail in interpreter.get_tensor_details()}
-    produced = {
-        dtypes.get(int(tensor))
-        for operator in operators
-        if operator["op_name"] not in _CONVERSIONS
-        for tensor in operator["outputs"]
-    }
-    kinds = [_SHORT.get(name, name) for name in ("int8", "int16", "float16", "float32") if name in produced]
+    computing = [operator for operator in operators if operator["op_name"] not in _CONVERSIONS]
+    produced = {dtypes.get(int(tensor)) for operator in computing for tensor in operator["outputs"]}
+    taken = {dtypes.get(int(tensor)) for operator in computing for tensor in operator["inputs"]}
+    produced |= taken & {"int8"}
+    names = ("int8", "uint8", "int16", "float16", "float32")
+    kinds = [_SHORT.get(name, name) for name in names if name in produced]
     return "+".join(kinds) or "none"
 
 
@@ -245,3 +285,4 @@ def _check_precision(session: TfliteSession) -> None:
 
 
 _: type[Target] = TfliteCpu
+_resettable: type[Resettable] = TfliteSession

@@ -60,10 +60,24 @@ def numpy_conflict(engine: Engine, numpy_version: str) -> str:
     )
 
 
-def open_interpreter(path: Path, engine: Engine, *, threads: int) -> Any:
-    """Return an interpreter ready to run; it maps the file, so that clones and processes share its pages."""
+def open_interpreter(path: Path, engine: Engine, *, threads: int, delegate: Any = None) -> Any:
+    """Return an interpreter ready to run; it maps the file, so that clones and processes share its pages.
+
+    Args:
+        path: The .tflite file.
+        engine: The engine to open it with.
+        threads: Threads it may use.
+        delegate: A loaded delegate that takes operators off the engine's hands; None for the engine's own.
+
+    Raises:
+        TargetUnavailableError: the engine cannot be imported.
+        BundleError: the engine refuses the file.
+    """
+    delegates = None if delegate is None else [delegate]
     try:
-        interpreter = import_module(engine.module).Interpreter(model_path=str(path), num_threads=threads)
+        interpreter = import_module(engine.module).Interpreter(
+            model_path=str(path), num_threads=threads, experimental_delegates=delegates
+        )
         interpreter.allocate_tensors()
     except ImportError as error:
         raise TargetUnavailableError(f"{engine.distribution} cannot be imported ({error}): {INSTALL}") from error

@@ -3,6 +3,7 @@ import re
 import threading
 import time
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -441,3 +442,13 @@ def test_a_reading_prints_as_a_person_writes_it(changes, text):
         "accuracy": 0.01,
     }
     assert text in str(ipj_edge.values.Reading(**(values | changes)))
+
+
+def test_the_quantum_of_a_meter_that_shows_fewer_digits_as_it_counts_is_that_of_the_end() -> None:
+    clock = ManualClock()
+    counter = HandCounter(counter_facts(), [PACKAGE], lambda: clock.now_s)
+    with Meter((HandProbe(counter),), clocks=clock.clocks) as meter, meter.window() as window:
+        clock.advance(10.0)
+        counter.joules["package-0"] = 500.0
+        counter.facts = msgspec.structs.replace(counter.facts, quantum_j=2.5)
+    assert window.reading.quantum_j == 2.5

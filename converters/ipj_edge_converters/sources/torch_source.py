@@ -27,6 +27,7 @@ class TorchSource:
 
     Attributes:
         notes: What a reader of a bundle's manifest has to know, e.g. why the batch is static.
+        exits: Outputs that are exits, for a staged module; empty for a plain one.
     """
 
     forms: tuple[str, ...] = ("onnx", "torch")
@@ -47,6 +48,7 @@ class TorchSource:
         self.inputs, self.outputs = inputs, outputs
         self.versions = {"torch": version("torch")}
         self.notes: tuple[str, ...] = () if program.dynamic else (f"the batch is static: {program.reason}",)
+        self.exits = _exits(module.model, outputs)
         self._module, self._program = module, program
         self._workdir, self._max_batch = workdir, max_batch
 
@@ -79,6 +81,12 @@ class TorchSource:
     def _run(self, feeds: Feeds) -> dict[str, Array]:
         answers = run_module(self._module, [feeds[spec.name] for spec in self.inputs])
         return {spec.name: answer for spec, answer in zip(self.outputs, answers, strict=True)}
+
+
+def _exits(model: Any, outputs: Sequence[TensorSpec]) -> tuple[str, ...]:
+    """Return the outputs of a staged module (see `ipj_edge.protocols.StagedModule`): each is an exit."""
+    staged = hasattr(model, "stages") and hasattr(model, "heads")
+    return tuple(spec.name for spec in outputs) if staged and len(outputs) > 1 else ()
 
 
 def run_module(module: Any, arrays: Sequence[Array]) -> list[Array]:

@@ -16,6 +16,7 @@ from ipj_edge.benchmark.results import RESULT_VERSION, Accuracy, BenchResult, En
 from ipj_edge.benchmark.single_stream import Measured, single_stream, warm_up
 from ipj_edge.bundle import open_bundle
 from ipj_edge.data import Samples, digest, fit, load_samples
+from ipj_edge.device_proof import missing_proof
 from ipj_edge.energy import Meter, minimum_window_s, per_inference
 from ipj_edge.golden import read_golden
 from ipj_edge.manifest import Bundle
@@ -96,8 +97,10 @@ def _bench_one(path: Path, options: BenchOptions) -> Entry:
         warm_up(model, feeds)
         measured = _measure(bundle, model, feeds, options)
         entry = _entry(bundle, model, measured, accuracy)
+    unproven = missing_proof(bundle)
+    warnings = (*entry.warnings, unproven) if unproven else entry.warnings
     return msgspec.structs.replace(
-        entry, accuracy_reason=reason, load_s=load_s, first_s=first_s, data_sha256=digest(samples)
+        entry, warnings=warnings, accuracy_reason=reason, load_s=load_s, first_s=first_s, data_sha256=digest(samples)
     )
 
 

@@ -7,53 +7,21 @@ import platform
 from importlib import metadata
 from typing import Literal
 
-import msgspec
-
-from ipj_edge import host
+from ipj_edge.cli import _cpu_findings
+from ipj_edge.cli._finding import Finding
 from ipj_edge.errors import MissingDependencyError
 from ipj_edge.plugins import POWER_PROBES, TARGETS, load_probe, load_target, names
 from ipj_edge.values import ProbeOptions
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing looked at."""
-
-    subject: str
-    state: Literal["ok", "note", "missing"]
-    detail: str
-    fix: str = ""
-
-
 def collect() -> list[Finding]:
     """Look at the machine, the targets and the probes."""
-    return [_python(), _cpus(), _isa(), *_twins(), *_targets(), *_probes()]
+    return [_python(), *_cpu_findings.collect(os.environ), *_twins(), *_targets(), *_probes()]
 
 
 def _python() -> Finding:
     return Finding(
         subject="python", state="ok", detail=f"{platform.python_version()}, numpy {metadata.version('numpy')}"
-    )
-
-
-def _cpus() -> Finding:
-    quota = host.cpu_quota()
-    threads = host.default_threads()
-    limited = "" if quota is None else f", the cgroup grants {quota:g}"
-    detail = (
-        f"{os.cpu_count()} in the machine, {host.affinity()} usable{limited}: {threads} inference threads by default"
-    )
-    state: Literal["ok", "note"] = "ok" if threads == os.cpu_count() else "note"
-    return Finding(subject="cpus", state=state, detail=detail)
-
-
-def _isa() -> Finding:
-    if host.has_vnni():
-        return Finding(subject="8-bit dot products", state="ok", detail="exact and fast here")
-    return Finding(
-        subject="8-bit dot products",
-        state="note",
-        detail="no VNNI: int8 models made for VNNI saturate on onnxruntime, and int8 gains little",
-        fix="ipj-edge convert … --isa avx2",
     )
 
 

@@ -80,6 +80,21 @@ def percent(text: str) -> float:
     return value
 
 
+def share(text: str | None) -> float | None:
+    """Parse a share: ``90%`` is 0.9, ``100%`` is all.
+
+    Raises:
+        ConfigError: without its unit, or out of range.
+    """
+    if text is None:
+        return None
+    match = re.fullmatch(r"([0-9.]+)%", text)
+    value = float(match.group(1)) / 100 if match else -1.0
+    if not 0 <= value <= 1:
+        raise ConfigError(f"'{text}': expected a percentage with its unit, e.g. 90%")
+    return value
+
+
 def labels(path: str | None) -> tuple[str, ...]:
     """Read class names, one a line.
 

@@ -49,6 +49,31 @@ if TYPE_CHECKING:
     type=click.FloatRange(min=0, min_open=True),
     help="Relative L2 allowed instead of the precision's own; recorded.",
 )
+@click.option(
+    "--quantize",
+    "scheme",
+    type=click.Choice(["static", "dynamic"]),
+    help="How to make int8: static (ranges from --calibration) or dynamic (found in each inference). "
+    "Without --precision it means int8.  [default: static]",
+)
+@click.option(
+    "--keep-float",
+    multiple=True,
+    metavar="PATTERN",
+    help="Operators to keep in float, as `inspect` names them, e.g. 'Conv*' or '*/head/*'; may be repeated.",
+)
+@click.option(
+    "--provider",
+    "providers",
+    multiple=True,
+    help="Execution provider of onnxruntime-gpu, best first: cuda (the default), tensorrt; may be repeated.",
+)
+@click.option("--half-io", is_flag=True, help="Make inputs and outputs of fp16 files float16 inside the engine too.")
+@click.option(
+    "--min-mapped",
+    metavar="PERCENT",
+    help="Least share of operators the accelerator has to run, e.g. 90%.  [default: all but conversions at the border]",
+)
 @click.option("--isa", default="", help="Instruction set the device has, e.g. avx2; default assumes VNNI for int8.")
 @click.option("--max-batch", default=32, show_default=True, type=click.IntRange(1), help="Largest batch at once.")
 @click.option(
@@ -64,7 +89,7 @@ if TYPE_CHECKING:
 def command(**options: Any) -> int:
     """Convert a model into a proven bundle for each target.
 
-    SOURCE is file.py:callable, package.module:callable (both returning a torch module), a .pt2 file or an .onnx file.
+    SOURCE is file.py:callable, package.module:callable (both returning a torch module), a .pt2, .onnx or .tflite file.
     Factories and .pt2 files are trusted input: they run code of their author.
     """
     from ipj_edge.cli import _console
@@ -91,6 +116,7 @@ def _request(**options: Any) -> ConvertRequest:
         meanings=meanings,
         labels=_parse.labels(options.pop("labels")),
         preprocessing=_parse.preprocessing(options.pop("preprocess")),
+        min_mapped=_parse.share(options.pop("min_mapped")),
         max_accuracy_drop=_parse.drop(options.pop("max_accuracy_drop")),
         split_at=tuple(name for name in options.pop("split_at").split(",") if name),
         **options,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -13,12 +14,23 @@ if TYPE_CHECKING:
 
 @click.command("inspect")
 @click.argument("bundle", type=click.Path())
-@click.option("--json", "json_path", metavar="FILE", help="Write the manifest as JSON; - is stdout.")
-def command(bundle: str, json_path: str | None) -> None:
-    """Show what a bundle says of itself: inputs, outputs, scales, stages, MACs, sizes, parity."""
-    from ipj_edge.bundle import open_bundle
-    from ipj_edge.cli import _console
+@click.option("--operators", is_flag=True, help="List every operator of a model file, not only how many of each.")
+@click.option("--json", "json_path", metavar="FILE", help="Write the manifest, or the report, as JSON; - is stdout.")
+def command(bundle: str, operators: bool, json_path: str | None) -> None:
+    """Show what a bundle says of itself: inputs, outputs, scales, stages, MACs, sizes, parity.
 
+    BUNDLE may also be a .tflite, .onnx or .xml file, which is read and not run.
+    """
+    from ipj_edge.bundle import open_bundle
+    from ipj_edge.cli import _console, _files
+
+    report = _files.inspect_file(Path(bundle))
+    if report is not None:
+        if json_path != "-":
+            _files.print_report(report, operators=operators)
+        if json_path is not None:
+            _console.write_json(report, json_path)
+        return
     opened = open_bundle(bundle)
     if json_path != "-":
         _print(opened)
@@ -27,7 +39,7 @@ def command(bundle: str, json_path: str | None) -> None:
 
 
 def _print(bundle: Bundle) -> None:
-    from ipj_edge.cli import _console
+    from ipj_edge.cli import _console, _files
 
     manifest = bundle.manifest
     _console.say(
@@ -39,7 +51,9 @@ def _print(bundle: Bundle) -> None:
     _print_tensors(manifest)
     for stage in (*manifest.stages, *filter(None, (manifest.unsplit,))):
         _print_stage(stage)
+    _files.print_state(manifest.state)
     _print_proof(manifest)
+    _print_device(bundle)
     rows = [
         (
             record.path,
@@ -52,6 +66,23 @@ def _print(bundle: Bundle) -> None:
     _console.table(("file", "size", "sha256", "reproducible"), rows, right=("size",))
     for note in manifest.notes:
         _console.say(f"note: {note}")
+
+
+def _print_device(bundle: Bundle) -> None:
+    """Say where operators run on the device, and whether it was ever proven there."""
+    from ipj_edge.cli import _console, _files
+    from ipj_edge.device_proof import missing_proof, read_proof
+    from ipj_edge.placement import read_placement
+
+    placement = read_placement(bundle.path)
+    if placement is not None:
+        _files.print_placement(placement)
+    proof = read_proof(bundle)
+    if proof is not None:
+        _console.say(f"verified on the device '{proof.machine}' with {proof.engine}, {proof.utc}")
+    unproven = missing_proof(bundle)
+    if unproven:
+        _console.warn(unproven)
 
 
 def _say_requirements(manifest: Manifest) -> None:
@@ -99,7 +130,7 @@ def _tensor_row(role: str, spec: TensorSpec, port: Port | None) -> tuple[str, ..
 
 
 def _print_stage(stage: StageSpec) -> None:
-    from ipj_edge.cli import _console
+    from ipj_edge.cli import _console, _files
 
     macs = f"{stage.macs:,} MACs" if stage.macs is not None else f"MACs not counted ({stage.macs_reason})"
     operators = stage.operators
@@ -109,7 +140,8 @@ def _print_stage(stage: StageSpec) -> None:
         else ""
     )
     _console.say(
-        f"stage '{stage.name}': {stage.file}, {stage.precision}, {macs}, {stage.parameters:,} parameters, "
+        f"stage '{stage.name}': {stage.file}, {stage.precision}, {macs}, {stage.parameters:,} parameters"
+        f"{_files.weights_text(stage.weights)}, "
         f"{_console.bytes_text(stage.file_bytes)}; "
         f"{len(operators.float_operators)} of {operators.total} operators in float{stayed}"
     )

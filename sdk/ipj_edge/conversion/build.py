@@ -14,7 +14,7 @@ import numpy as np
 import ipj_edge
 from ipj_edge.bundle import record_files, write_manifest
 from ipj_edge.conversion.drafting import draft_manifest, write_golden_inputs
-from ipj_edge.conversion.plan import choose_converter
+from ipj_edge.conversion.plan import check_abilities, choose_converter, proving_target
 from ipj_edge.conversion.prepared import Prepared
 from ipj_edge.conversion.proof import batch_probes, gate, judge
 from ipj_edge.conversion.ranges import trained_ranges
@@ -56,20 +56,27 @@ def build(
     """
     source = cast(Source, prepared.source)
     converter = choose_converter(source, target, precision)
+    check_abilities(converter, prepared.request, source, precision)
     files = _convert(prepared, converter, target, precision, folder)
     draft = draft_manifest(prepared, name, target, precision, files, folder)
     write_golden_inputs(prepared, folder)
     write_manifest(folder, msgspec.structs.replace(draft, files=record_files(folder)))
-    progress(f"{target} {precision}: proving it in its engine")
+    prover = proving_target(target)
+    progress(f"{target} {precision}: proving it in {'its engine' if prover == target else prover}")
     with tempfile.TemporaryDirectory(prefix="ipj-edge-trial-") as scratch:
         sets = {**prepared.reference.sets, **batch_probes(prepared, draft.batch)}
-        trial = run_trial(folder, target, sets, Path(scratch))
+        trial = run_trial(folder, prover, sets, Path(scratch))
     figures = judge(prepared, trial, draft)
     accuracy = gate(prepared, trial, draft)
     manifest = msgspec.structs.replace(
         draft,
         files=record_files(folder, unreproducible=files.unreproducible),
-        parity=msgspec.structs.replace(draft.parity, outputs=figures, chain_max_abs=trial.chain_max_abs),
+        parity=msgspec.structs.replace(
+            draft.parity,
+            outputs=figures,
+            chain_max_abs=trial.chain_max_abs,
+            verified_on="target" if prover == target else f"proxy:{prover}",
+        ),
         created_with=_created_with(source, files, trial),
         requires=msgspec.structs.replace(draft.requires, engine_version=trial.effective[0].engine_version),
     )
@@ -78,15 +85,22 @@ def build(
 
 
 def _convert(prepared: Prepared, converter: Converter, target: str, precision: Precision, folder: Path) -> StageFiles:
+    request = prepared.request
+    calibration = prepared.calibration if precision == "int8" else None
     task = ConversionTask(
         source=prepared.source,
         target=target,
         precision=precision,
-        calibration=prepared.calibration.arrays if prepared.calibration is not None and precision == "int8" else None,
+        calibration=None if calibration is None else calibration.arrays,
         into=folder,
-        isa=prepared.request.isa,
+        isa=request.isa,
         ranges=trained_ranges(prepared) if precision == "int8" else None,
         exits=prepared.exits,
+        scheme=request.scheme or "static",
+        keep_float=request.keep_float if precision != "fp32" else (),
+        providers=request.providers,
+        half_io=request.half_io and precision == "fp16",
+        min_mapped=request.min_mapped,
     )
     try:
         return converter.convert(task)

@@ -57,11 +57,20 @@ def draft_manifest(
             seed=request.seed,
             outputs=(),
         ),
-        requires=Requirements(engine=load_target(target).engine, engine_version="", isa=files.isa, opset=files.opset),
+        requires=Requirements(
+            engine=load_target(target).engine,
+            engine_version="",
+            isa=files.isa,
+            opset=files.opset,
+            providers=files.providers,
+        ),
         labels=request.labels,
         preprocessing=request.preprocessing,
         golden_samples=_golden(prepared).count,
         notes=(*source.notes, *files.notes),
+        state=files.state,
+        scheme=files.scheme,
+        keep_float=request.keep_float if precision != "fp32" else (),
     )
 
 
@@ -104,6 +113,8 @@ def _whole(prepared: Prepared, precision: Precision, files: StageFiles, folder: 
         parameters=prepared.counted.parameters if files.parameters is None else files.parameters,
         file_bytes=_engine_bytes(folder, files.file),
         operators=files.operators,
+        proxy_file=files.proxy_file,
+        weights=files.weights,
     )
 
 

@@ -71,6 +71,7 @@ def _open_source(request: ConvertRequest, workdir: Path) -> Source:
 
 
 def _prepare(asked: ConvertRequest, source: Source, progress: Progress) -> Prepared:
+    asked = _with_int8(asked)
     _check_request(asked, source)
     request = msgspec.structs.replace(asked, preprocessing=_named_preprocessing(asked, source))
     calibration = _load(request.calibration, request, source)
@@ -88,8 +89,21 @@ def _prepare(asked: ConvertRequest, source: Source, progress: Progress) -> Prepa
     )  # fmt: skip
 
 
+def _with_int8(request: ConvertRequest) -> ConvertRequest:
+    """Asking how to quantize, and for no precision, is asking for int8."""
+    if request.scheme is None or request.precisions:
+        return request
+    return msgspec.structs.replace(request, precisions=("int8",))
+
+
 def _check_request(request: ConvertRequest, source: Source) -> None:
-    needs_ranges = "int8" in request.precisions and source.precision != "int8"
+    dynamic = request.scheme == "dynamic"
+    if dynamic and request.calibration is not None:
+        raise ConfigError(
+            "--calibration has no effect on --quantize dynamic, which finds its ranges in each inference: "
+            "leave it out, or give the samples as --data to prove the bundle on them"
+        )
+    needs_ranges = "int8" in request.precisions and source.precision != "int8" and not dynamic
     if needs_ranges and request.calibration is None:
         raise DataError(
             "static int8 needs a calibration set: give --calibration with real inputs of the model "

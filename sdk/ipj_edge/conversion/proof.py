@@ -8,7 +8,7 @@ from ipj_edge.data import Samples
 from ipj_edge.errors import AccuracyGateError, ConfigError, ParityError
 from ipj_edge.manifest import BatchSpec, Manifest, OutputParity
 from ipj_edge.metrics import top1_correct
-from ipj_edge.parity import compare
+from ipj_edge.parity import compare, source_steps
 
 CHAIN_RELATIVE = 1e-5
 
@@ -35,8 +35,9 @@ def judge(prepared: Prepared, trial: TrialResult, draft: Manifest) -> tuple[Outp
         compared = compare(
             prepared.reference.outputs, reference, trial.answers[name],
             precision=draft.precision, inputs=name, tolerance=prepared.request.tolerance,
-            # Outside the calibrated range an int8 model may differ from its source.
-            judge_values=draft.precision != "int8" or name in ("calibration", "data"),
+            # Outside the calibrated range a statically quantized model may differ from its source.
+            judge_values=draft.scheme != "static" or name in ("calibration", "data"),
+            steps=source_steps(draft),
         )  # fmt: skip
         figures += [comparison.figures for comparison in compared]
         failures += [failure for comparison in compared for failure in comparison.failures]
@@ -57,6 +58,7 @@ def _batch_failures(prepared: Prepared, trial: TrialResult, draft: Manifest) -> 
         compared = compare(
             prepared.reference.outputs, own, trial.answers[name],
             precision=draft.precision, inputs=name, tolerance=prepared.request.tolerance,
+            steps=source_steps(draft),
         )  # fmt: skip
         failures += [failure for comparison in compared for failure in comparison.failures]
     return failures

@@ -8,7 +8,7 @@ import msgspec
 
 from ipj_edge.errors import IpjEdgeError
 from ipj_edge.manifest import Bundle
-from ipj_edge.values import Meaning, Precision, Preprocessing, TensorSpec, TrainedRanges
+from ipj_edge.values import Meaning, Precision, Preprocessing, Scheme, TensorSpec, TrainedRanges
 
 
 class ConvertRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +37,11 @@ class ConvertRequest(msgspec.Struct, frozen=True, kw_only=True):
         name: Name of the bundles; empty takes the source's.
         seed: Seed of the random inputs.
         force: Replace bundles that are there already.
+        scheme: How to quantize int8: ``static`` (the default) or ``dynamic``; given without precisions it means int8.
+        keep_float: Glob patterns of operators to keep in floating point, matched with what `inspect` lists.
+        providers: Execution providers by their short names, best first; empty takes the target's default.
+        min_mapped: Least share of operators the accelerator has to run, 0..1; None for all of them.
+        half_io: Make inputs and outputs of fp16 files float16 inside the engine too.
     """
 
     source: str
@@ -60,6 +65,11 @@ class ConvertRequest(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
     seed: int = 0
     force: bool = False
+    scheme: Scheme | None = None
+    keep_float: tuple[str, ...] = ()
+    providers: tuple[str, ...] = ()
+    half_io: bool = False
+    min_mapped: float | None = None
 
 
 class Outcome:

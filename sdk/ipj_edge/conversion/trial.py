@@ -47,7 +47,7 @@ def run_trial(bundle: Path, target: str, sets: Mapping[str, Samples], scratch: P
 
     Args:
         bundle: Folder of the bundle.
-        target: Name of its target, for the messages.
+        target: Name of the target to run it on: its own, or one that stands in for it.
         sets: Inputs by name of the set.
         scratch: Folder for the files exchanged with the child.
 
@@ -58,7 +58,7 @@ def run_trial(bundle: Path, target: str, sets: Mapping[str, Samples], scratch: P
     question, answer = scratch / "question.npz", scratch / "answer"
     arrays = {f"{name}/{key}": value for name, group in sets.items() for key, value in group.arrays.items()}
     np.savez(question, **arrays)
-    command = [sys.executable, "-m", "ipj_edge.conversion.trial_child", str(bundle), str(question), str(answer)]
+    command = [sys.executable, "-m", "ipj_edge.conversion.trial_child", str(bundle), target, str(question), str(answer)]
     try:
         child = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired as error:

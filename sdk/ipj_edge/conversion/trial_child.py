@@ -1,4 +1,4 @@
-"""The child of a trial: ``python -m ipj_edge.conversion.trial_child BUNDLE QUESTION ANSWER``."""
+"""The child of a trial: ``python -m ipj_edge.conversion.trial_child BUNDLE TARGET QUESTION ANSWER``."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from ipj_edge.values import Settings
 Sets = dict[str, dict[str, Any]]
 
 
-def main(folder: Path, question: Path, answer: Path) -> int:
-    """Run the sets in a question through a bundle; write the answers, or what was raised."""
+def main(folder: str, target: str, question: Path, answer: Path) -> int:
+    """Run the sets in a question through a bundle on a target; write the answers, or what was raised."""
     report = answer.with_suffix(".json")
     try:
         bundle, sets = open_bundle(folder), _sets(question)
-        with Model(bundle.manifest, open_all(bundle, Settings()), Settings()) as model:
+        with Model(bundle.manifest, open_all(bundle, Settings(), on=target), Settings()) as model:
             answers = {name: model.run_every_output(feeds) for name, feeds in sets.items()}
             effective = model.effective
-        told = TrialReport(effective=effective, chain_max_abs=_chain_max_abs(bundle, sets, answers))
+        told = TrialReport(effective=effective, chain_max_abs=_chain_max_abs(bundle, target, sets, answers))
         np.savez(answer.with_suffix(".npz"), **_flat(answers))
         report.write_bytes(msgspec.json.encode(told))
     except IpjEdgeError as error:
@@ -51,11 +51,11 @@ def _flat(answers: Sets) -> dict[str, Any]:
     return {f"{name}/{key}": value for name, outputs in answers.items() for key, value in outputs.items()}
 
 
-def _chain_max_abs(bundle: Bundle, sets: Sets, answers: Sets) -> float | None:
+def _chain_max_abs(bundle: Bundle, target: str, sets: Sets, answers: Sets) -> float | None:
     """Return how far the stages are from the unsplit program, on the last exit; None for a plain model."""
     if len(bundle.manifest.stages) == 1:
         return None
-    with open_model(bundle, Settings(), exits="off") as whole:
+    with open_model(bundle, Settings(), exits="off", on=target) as whole:
         worst = 0.0
         for name, feeds in sets.items():
             for key, value in whole.run(feeds).outputs.items():
@@ -64,4 +64,4 @@ def _chain_max_abs(bundle: Bundle, sets: Sets, answers: Sets) -> float | None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*map(Path, sys.argv[1:4])))
+    sys.exit(main(sys.argv[1], sys.argv[2], Path(sys.argv[3]), Path(sys.argv[4])))

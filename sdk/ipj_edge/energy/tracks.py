@@ -105,6 +105,8 @@ class CounterTrack:
             asked_s = self._clocks.monotonic()
             time_s, joules, blur_s = self._read_edge()
             _raise_since(self._failures, edge.failures)
+            # Integrating meters show fewer digits as their figure grows.
+            self.facts = msgspec.structs.replace(self.facts, quantum_j=self._counter.facts.quantum_j)
         aligned = edge.blur_s is not None and blur_s is not None
         seconds = asked_s - edge.time_s if aligned else time_s - edge.time_s
         share = seconds / (time_s - edge.time_s) if aligned and time_s > edge.time_s else 1.0

@@ -86,7 +86,7 @@ def test_the_plugin_is_registered():
     assert (converter.form, converter.targets, converter.precisions) == (
         "torch",
         ("tflite-cpu",),
-        ("fp32", "int8"),
+        ("fp32", "fp16", "int8"),
     )
 
 

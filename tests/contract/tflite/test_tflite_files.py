@@ -162,8 +162,6 @@ def test_two_fresh_processes_write_the_same_bytes_and_say_nothing(tmp_path):
         ("mlperf_tiny/vww_96_int8.tflite", "int8", 0),
         ("mlperf_tiny/kws_ref_model.tflite", "int8", 0),
         ("mlperf_tiny/ad01_fp32.tflite", "float32", 1),
-        # int8 weights, float activations: not an int8 model, whatever its size says.
-        ("mlperf_tiny/kws_ref_model_float32.tflite", "float32", 1),
     ],
 )
 def test_real_models_show_which_operators_compute_in_floating_point(data_folder, file, dtype, float_share):
@@ -173,6 +171,15 @@ def test_real_models_show_which_operators_compute_in_floating_point(data_folder,
     assert tflite_file.dtype_of(graph.tensors[graph.inputs[0]]) == dtype
     assert operators.total > 5
     assert len(operators.float_operators) == float_share * operators.total
+
+
+@pytest.mark.data
+def test_products_of_float_data_and_int8_weights_compute_in_integers(data_folder):
+    """A file called float32 that was quantized dynamically: its products count as integer, the rest as float."""
+    path = data_folder / "models/mlperf_tiny/kws_ref_model_float32.tflite"
+    operators = tflite_file.count_operators(tflite_file.parse(path.read_bytes()))
+    assert 0 < len(operators.float_operators) < operators.total
+    assert not any(name.startswith(("CONV_2D", "DEPTHWISE", "FULLY")) for name in operators.float_operators)
 
 
 @pytest.mark.data

@@ -48,7 +48,7 @@ def with_stage(bundle, **changes):
 def test_the_plugin_is_registered():
     target = load_target("tflite-cpu")
     assert (target.name, target.engine, target.runs_on_host) == ("tflite-cpu", "ai-edge-litert", True)
-    assert target.precisions == ("fp32", "int8")
+    assert target.precisions == ("fp32", "fp16", "int8")
 
 
 def test_importing_the_target_imports_no_engine():
