@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ipj_edge_compress.accuracy_search import convert_accurately
     from ipj_edge_compress.batches import ArrayBatches
     from ipj_edge_compress.distillation import Teaching, distil
     from ipj_edge_compress.errors import GoalError, ModelError, TrainingError
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from ipj_edge_compress.quantization import Quantized, train_quantized
     from ipj_edge_compress.runner import run_recipe
     from ipj_edge_compress.scores import accuracies, accuracy
+    from ipj_edge_compress.sensitivity import sensitivities
     from ipj_edge_compress.training import train
 
 _HOMES = {
@@ -39,6 +41,7 @@ _HOMES = {
     "TrainingError": "errors",
     "accuracies": "scores",
     "accuracy": "scores",
+    "convert_accurately": "accuracy_search",
     "cross_entropy": "losses",
     "distil": "distillation",
     "factorise": "low_rank",
@@ -46,6 +49,7 @@ _HOMES = {
     "prune": "pruning",
     "run_recipe": "runner",
     "self_distillation": "losses",
+    "sensitivities": "sensitivity",
     "train": "training",
     "train_heads": "exit_training",
     "train_jointly": "exit_training",
@@ -68,6 +72,7 @@ __all__ = [
     "TrainingError",
     "accuracies",
     "accuracy",
+    "convert_accurately",
     "cross_entropy",
     "distil",
     "factorise",
@@ -75,6 +80,7 @@ __all__ = [
     "prune",
     "run_recipe",
     "self_distillation",
+    "sensitivities",
     "train",
     "train_heads",
     "train_jointly",
