@@ -16,7 +16,8 @@ from ipj_edge_converters.edgetpu_compiler import PROGRAM, compile_model, find_co
 from ipj_edge_converters.edgetpu_fitting import fit
 from ipj_edge_converters.edgetpu_mapping import predict
 from ipj_edge_converters.tflite_as_is import TfliteAsIs
-from ipj_edge_converters.to_tflite import converted
+from ipj_edge_converters.to_tflite import converted as from_torch
+from ipj_edge_converters.to_tflite_onnx2tf import converted as from_onnx
 
 _TARGET = "edgetpu"
 # One scale for each: kernels of the Edge TPU's compiler know no scale per channel for these.
@@ -42,12 +43,30 @@ class ToEdgetpu:
             DataError: no calibration data.
         """
         _check_whole(task)
-        files = converted(task, tensorwise=_TENSORWISE)
-        path = task.into / files.file
-        model = tflite_file.parse(path.read_bytes())
-        fit(model)
-        path.write_bytes(tflite_file.pack(model))
-        return placed(task, files)
+        return _fitted(task, from_torch(task, tensorwise=_TENSORWISE))
+
+
+class ToEdgetpuOnnx2tf:
+    """Converts ONNX for `edgetpu` through onnx2tf, quantized as torch modules are."""
+
+    name = "to-edgetpu-onnx2tf"
+    form = "onnx"
+    targets: tuple[str, ...] = (_TARGET,)
+    precisions: tuple[Precision, ...] = ("int8",)
+    schemes: tuple[Scheme, ...] = ("static",)
+    maps_to = "Edge TPU"
+
+    def convert(self, task: ConversionTask) -> StageFiles:
+        """Convert, quantize, map and, where the compiler is installed, compile.
+
+        Raises:
+            TargetUnavailableError: onnx2tf is not on PATH, or the source is already quantized.
+            UnsupportedError: TFLite lacks an operator, or the Edge TPU would run fewer than asked for; names the first.
+            ConversionError: the conversion or the compilation failed.
+            DataError: no calibration data.
+        """
+        _check_whole(task)
+        return _fitted(task, from_onnx(task, tensorwise=_TENSORWISE))
 
 
 class EdgetpuAsIs:
@@ -74,6 +93,15 @@ class EdgetpuAsIs:
                 "int8 only: quantize it again with calibration data"
             )
         return placed(task, files)
+
+
+def _fitted(task: ConversionTask, files: StageFiles) -> StageFiles:
+    """Spell the file that lies in ``task.into`` as the compiler reads it, and place its operators."""
+    path = task.into / files.file
+    model = tflite_file.parse(path.read_bytes())
+    fit(model)
+    path.write_bytes(tflite_file.pack(model))
+    return placed(task, files)
 
 
 def placed(task: ConversionTask, files: StageFiles) -> StageFiles:
@@ -168,4 +196,5 @@ def _streaming_note(placement: Placement) -> tuple[str, ...]:
 
 
 _torch: type[Converter] = ToEdgetpu
+_onnx: type[Converter] = ToEdgetpuOnnx2tf
 _tflite: type[Converter] = EdgetpuAsIs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -40,18 +41,28 @@ class ToTfliteOnnx2tf:
             ConversionError: the conversion failed, or the file does not answer as its source.
             DataError: static int8 without calibration data.
         """
-        if task.source.precision == "int8":
-            raise TargetUnavailableError(
-                f"'{task.source.file}' is already quantized, and {PROGRAM} takes float models only: give the float "
-                "model and have it quantized for 'tflite-cpu'"
-            )
-        program = find_program()
-        batch = batch_size(task.source.inputs)
-        data = tflite_file.inlined(float_tflite(program, _plain_model(task.source, batch)))
-        check_kernels(data)
-        data = in_source_layout(data, *_questions_and_answers(task, batch))
-        versions = {PROGRAM: program_version(program), "ai-edge-litert": version("ai-edge-litert")}
-        return cut(task, write_and_read_back(data, task, batch, versions))
+        return cut(task, converted(task))
+
+
+def converted(task: ConversionTask, *, tensorwise: Sequence[str] = ("BATCH_MATMUL",)) -> StageFiles:
+    """Convert an ONNX source; see `ToTfliteOnnx2tf.convert`.
+
+    Args:
+        task: What is asked for.
+        tensorwise: Operators whose weights get one scale in static int8, not one a channel.
+    """
+    if task.source.precision == "int8":
+        raise TargetUnavailableError(
+            f"'{task.source.file}' is already quantized, and {PROGRAM} takes float models only: give the float "
+            f"model and have it quantized for '{task.target}'"
+        )
+    program = find_program()
+    batch = batch_size(task.source.inputs)
+    data = tflite_file.inlined(float_tflite(program, _plain_model(task.source, batch)))
+    check_kernels(data)
+    data = in_source_layout(data, *_questions_and_answers(task, batch))
+    versions = {PROGRAM: program_version(program), "ai-edge-litert": version("ai-edge-litert")}
+    return write_and_read_back(data, task, batch, versions, tensorwise=tensorwise)
 
 
 def _plain_model(source: Any, batch: int) -> Any:

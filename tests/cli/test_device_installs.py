@@ -1,4 +1,4 @@
-"""Device installs are real: the wheel with one target's extra alone verifies, runs and benches a workstation's bundle."""
+"""Device installs are real: the wheel with one target's extra verifies, runs and benches a workstation's bundle."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_one_extra_is_enough_for_verify_run_and_bench(install, bundles, digits, 
     size = machine.size_bytes()
     record_property("installed_bytes", size)
     with capsys.disabled():
-        print(f"\n{name}: {engine} {there[engine]}, {len(there)} distributions, {size / 1e6:.0f} MB installed")
+        sys.stdout.write(f"\n{name}: {engine} {there[engine]}, {len(there)} distributions, {size / 1e6:.0f} MB\n")
     for precision in ("fp32", "int8"):
         bundle = bundles / f"digits.{target}.{precision}.ipj"
         verified = machine.run("ipj-edge", "verify", bundle)

@@ -21,6 +21,7 @@ _COMMANDS = {
     "report": "one self-contained HTML page of results",
     "inspect": "show what a bundle says of itself",
     "measure": "joules, watts and seconds of any command",
+    "compress": "train, distil, prune, factorise, add exits and quantize a model by a recipe",
     "targets": "list the targets and what works here",
     "probes": "list the power probes and what works here",
     "doctor": "check this machine and say how to mend what does not work",
