@@ -91,9 +91,9 @@ def print_entries(entries: Sequence[Entry]) -> None:
     for entry in entries:
         for warning in entry.warnings:
             _console.warn(f"{entry.bundle} ({mode_text(entry)}): {warning}")
-    columns = ("bundle", "scenario", "size", "accuracy", "p50", "p99", "CPU-s/inf", "inf/s", "J/inf", "energy is",
-               "correct/J")  # fmt: skip
-    right = ("size", "p50", "p99", "CPU-s/inf", "inf/s", "J/inf", "correct/J")
+    columns = ("bundle", "target", "precision", "bytes", "scenario", "accuracy", "p50", "p99", "CPU-s/inf", "inf/s",
+               "J/inf", "energy is", "correct/J")  # fmt: skip
+    right = ("bytes", "p50", "p99", "CPU-s/inf", "inf/s", "J/inf", "correct/J")
     _console.table(columns, [_row(entry) for entry in entries], right=right)
     for entry in entries:
         if len(entry.exit_rates) > 1:
@@ -112,8 +112,10 @@ def _row(entry: Entry) -> tuple[str, ...]:
     accuracy, energy = entry.accuracy, entry.joules_per_inference
     return (
         entry.bundle,
+        entry.target,
+        entry.precision,
+        f"{entry.bytes:,}",
         mode_text(entry),
-        _console.bytes_text(entry.bytes),
         "—" if accuracy is None else f"{accuracy.value:.4f} ({accuracy.low:.4f} to {accuracy.high:.4f})",
         _console.seconds_text(entry.latency_s.p50),
         _console.seconds_text(entry.latency_s.p99),
