@@ -15,6 +15,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Tests that import onnxruntime themselves, outside `ipj_edge.plugins.needs`, report nothing either.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+# Tests run in one process a core: a training with threads of its own would only wait for the others.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def _data_folder() -> Path | None:

@@ -22,7 +22,7 @@ import numpy as np
 from ipj_edge.errors import ConversionError, DataError, UnsupportedError
 from ipj_edge.plugins import needs
 from ipj_edge.protocols import Array
-from ipj_edge.values import TensorSpec
+from ipj_edge.values import TensorSpec, TrainedRanges
 from ipj_edge_converters.keep_float import Operator, matching
 from ipj_edge_converters.onnx_biases import flatten_biases
 from ipj_edge_converters.onnx_files import load_onnx
@@ -31,6 +31,7 @@ from ipj_edge_converters.onnx_graphs import opset_of
 from ipj_edge_converters.onnx_runtime import as_engine_runs
 from ipj_edge_converters.quiet import first_line, quiet
 from ipj_edge_converters.sources.feeds import static_batch
+from ipj_edge_converters.trained_ranges import find_ranges
 
 # DequantizeLinear has an axis, which scales per channel need, since opset 13.
 _MINIMUM_OPSET = 13
@@ -46,12 +47,14 @@ class Choices(NamedTuple):
     Attributes:
         reduce_range: Use 7 bits for weights, which CPUs without 8-bit dot products need to be exact.
         keep_float: Patterns of operators to leave in floating point.
+        ranges: Trained ranges to use where an activation has one.
         symmetric: Activations int8 around zero and biases in float, the only form TensorRT computes in integers.
     """
 
     reduce_range: bool = False
     keep_float: tuple[str, ...] = ()
     symmetric: bool = False
+    ranges: TrainedRanges | None = None
 
 
 def quantize(source: Path, inputs: tuple[TensorSpec, ...], calibration: Mapping[str, Array], choices: Choices) -> Any:
@@ -79,6 +82,10 @@ def quantize(source: Path, inputs: tuple[TensorSpec, ...], calibration: Mapping[
         excluded = kept_nodes(ready, choices.keep_float)
         onnx.save_model(ready, str(prepared))
         try:
+            symmetric = {"ActivationSymmetric": True, "QuantizeBias": False}
+            options: dict[str, Any] = dict(symmetric) if choices.symmetric else {}
+            if choices.ranges is not None:
+                options["TensorQuantOverrides"] = _trained(prepared, inputs, calibration, choices.ranges)
             quantize_static(
                 prepared,
                 written,
@@ -88,7 +95,7 @@ def quantize(source: Path, inputs: tuple[TensorSpec, ...], calibration: Mapping[
                 reduce_range=choices.reduce_range,
                 activation_type=QuantType.QInt8 if choices.symmetric else QuantType.QUInt8,
                 nodes_to_exclude=excluded,
-                extra_options={"ActivationSymmetric": True, "QuantizeBias": False} if choices.symmetric else {},
+                extra_options=options,
                 weight_type=QuantType.QInt8,
                 calibrate_method=CalibrationMethod.MinMax,
             )
@@ -116,6 +123,28 @@ def prepare(model: Any, file: str) -> Any:
     inferred = onnx.shape_inference.infer_shapes(folded)
     add_pre_process_metadata(inferred)
     return inferred
+
+
+def _trained(
+    model: Path, inputs: tuple[TensorSpec, ...], calibration: Mapping[str, Array], ranges: TrainedRanges
+) -> dict[str, list[dict[str, Any]]]:
+    """Return onnxruntime's overrides for the activations that have a trained range."""
+    from onnxruntime.quantization import CalibrationMethod
+    from onnxruntime.quantization.calibrate import create_calibrator
+
+    watched = model.with_suffix(".watched.onnx")
+    calibrator = create_calibrator(model, augmented_model_path=str(watched), calibrate_method=CalibrationMethod.MinMax)
+    calibrator.collect_data(_Reader(calibration_batches(inputs, calibration)))
+    seen = {name: _ends(found.range_value) for name, found in calibrator.compute_data().items()}
+    return {
+        name: [{"rmin": np.float32(low), "rmax": np.float32(high)}]
+        for name, (low, high) in find_ranges(ranges, seen).items()
+    }
+
+
+def _ends(pair: Sequence[Any]) -> tuple[float, float]:
+    low, high = (float(np.asarray(end).item()) for end in pair)
+    return low, high
 
 
 def kept_nodes(model: Any, patterns: tuple[str, ...]) -> list[str]:

@@ -19,8 +19,9 @@ import numpy as np
 from ipj_edge.errors import ConversionError
 from ipj_edge.plugins import needs
 from ipj_edge.protocols import Array
-from ipj_edge.values import TensorSpec
+from ipj_edge.values import TensorSpec, TrainedRanges
 from ipj_edge_converters.openvino_file import one_line
+from ipj_edge_converters.openvino_ranges import set_trained_ranges
 
 
 def quantize(
@@ -30,6 +31,7 @@ def quantize(
     *,
     full_range: bool,
     kept: tuple[str, ...] = (),
+    ranges: TrainedRanges | None = None,
 ) -> Any:
     """Return a quantized copy of a float model.
 
@@ -41,20 +43,22 @@ def quantize(
             otherwise seven, so that no pair of products saturates (NNCF leaves depthwise convolutions at eight;
             their kernels do not add products in pairs).
         kept: Names of layers to leave in floating point.
+        ranges: Trained ranges to use where an activation has one; biases then stay as they were trained.
 
     Raises:
         ConversionError: NNCF cannot quantize this model.
     """
     samples = _samples(model, calibration, inputs)
     with _quiet_nncf() as nncf:
-        ranges = nncf.quantization.range_estimator.RangeEstimatorParametersSet.MINMAX
+        estimator = nncf.quantization.range_estimator.RangeEstimatorParametersSet.MINMAX
         advanced = nncf.AdvancedQuantizationParameters(
-            activations_range_estimator_params=ranges,
-            weights_range_estimator_params=ranges,
+            activations_range_estimator_params=estimator,
+            weights_range_estimator_params=estimator,
             overflow_fix=nncf.OverflowFix.DISABLE if full_range else nncf.OverflowFix.ENABLE,
+            disable_bias_correction=ranges is not None,
         )
         try:
-            return nncf.quantize(
+            made = nncf.quantize(
                 model,
                 nncf.Dataset(samples),
                 preset=nncf.QuantizationPreset.MIXED,
@@ -65,6 +69,9 @@ def quantize(
             )
         except (nncf.ValidationError, nncf.InternalError, nncf.UnsupportedModelError, RuntimeError) as error:
             raise ConversionError(f"nncf cannot quantize this model: {one_line(error)}") from error
+    if ranges is not None:
+        set_trained_ranges(made, model, samples, ranges)
+    return made
 
 
 def has_attention(model: Any) -> bool:

@@ -48,7 +48,7 @@ def stage_and_convert(task: ConversionTask, convert: Any) -> StageFiles:
     with TemporaryDirectory(prefix="ipj-edge-") as folder:
         whole = Path(folder) / "whole.onnx"
         if quantizing:
-            choices = Choices(reduce_range=not full_range, keep_float=task.keep_float)
+            choices = Choices(reduce_range=not full_range, keep_float=task.keep_float, ranges=task.ranges)
             save_onnx(quantize(source.onnx_path(), source.inputs, task.calibration or {}, choices), whole)
         else:
             save_onnx(load_onnx(source.onnx_path()), whole)

@@ -13,9 +13,10 @@ import numpy as np
 from ipj_edge.errors import ConversionError, DataError
 from ipj_edge.plugins import needs
 from ipj_edge.protocols import Array
-from ipj_edge.values import TensorSpec
+from ipj_edge.values import TensorSpec, TrainedRanges
 from ipj_edge_converters import tflite_file
 from ipj_edge_converters.tflite_recipes import apply_recipe, leave_out
+from ipj_edge_converters.trained_ranges import find_ranges
 
 _log = logging.getLogger(__name__)
 
@@ -65,6 +66,7 @@ def quantized(
     kept: Sequence[str] = (),
     *,
     tensorwise: Sequence[str] = ("BATCH_MATMUL",),
+    ranges: TrainedRanges | None = None,
 ) -> bytes:
     """Return the file with int8 weights and activations, and int8 inputs and outputs in place of float ones.
 
@@ -73,6 +75,7 @@ def quantized(
         samples: Feeds to take the ranges from.
         kept: Scopes of operators to leave in floating point, see `kept_operators`.
         tensorwise: Operators whose weights get one scale, not one a channel.
+        ranges: Trained ranges to use where a tensor has one.
 
     Raises:
         ConversionError: the quantizer failed on this model.
@@ -80,9 +83,23 @@ def quantized(
     recipe = _recipe(tensorwise)
     leave_out(recipe, kept)
     statistics = _true_min_max(data, samples, recipe)
+    if ranges is not None:
+        _set_trained(statistics, ranges)
     model = tflite_file.parse(apply_recipe(data, recipe, statistics))
     _restore_outputs(tflite_file.parse(data), model)
     return tflite_file.pack(model)
+
+
+def _set_trained(statistics: Any, ranges: TrainedRanges) -> None:
+    """Put trained ranges in the place of those seen, for every tensor that has one."""
+    seen = {
+        name: (float(found["min"].min()), float(found["max"].max()))
+        for name, found in statistics.items()
+        if "min" in found and found["min"].size == 1
+    }
+    for name, (low, high) in find_ranges(ranges, seen).items():
+        statistics[name]["min"] = np.full_like(statistics[name]["min"], low)
+        statistics[name]["max"] = np.full_like(statistics[name]["max"], high)
 
 
 def _recipe(tensorwise: Sequence[str]) -> Any:

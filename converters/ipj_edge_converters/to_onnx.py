@@ -72,7 +72,9 @@ def _converted(task: ConversionTask) -> tuple[Any, str]:
     if task.scheme == "dynamic":
         model = quantize_dynamically(source, keep_float=task.keep_float, reduce_range=not exact)
     else:
-        model = statically_quantized(task, source, Choices(reduce_range=not exact, keep_float=task.keep_float))
+        model = statically_quantized(
+            task, source, Choices(reduce_range=not exact, keep_float=task.keep_float, ranges=task.ranges)
+        )
     return model, "vnni" if exact else ""
 
 

@@ -62,7 +62,7 @@ def _converted(task: ConversionTask) -> Any:
         return load_onnx(source)
     if task.precision == "fp16":
         return halve(source, keep_float=task.keep_float, half_io=task.half_io)
-    return statically_quantized(task, source, Choices(keep_float=task.keep_float, symmetric=True))
+    return statically_quantized(task, source, Choices(keep_float=task.keep_float, symmetric=True, ranges=task.ranges))
 
 
 def _chosen(task: ConversionTask) -> tuple[str, ...]:

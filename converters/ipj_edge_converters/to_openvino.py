@@ -59,7 +59,9 @@ class ToOpenvino:
         full_range = task.isa in ("", "vnni")
         if quantizing:
             model, kept = _kept_in_float(model, task, names)
-            model = quantize(model, task.calibration or {}, task.source.inputs, full_range=full_range, kept=kept)
+            model = quantize(
+                model, task.calibration or {}, task.source.inputs, full_range=full_range, kept=kept, ranges=task.ranges
+            )
         model.set_friendly_name(task.source.name)
         write(model, task.into, names)
         operators = count_operators(task.into / XML_NAME)

@@ -190,7 +190,7 @@ def in_precision(data: bytes, task: ConversionTask, batch: int, tensorwise: Sequ
         raise DataError("static int8 needs calibration data: give typical samples with --calibration")
     samples = CalibrationSamples(task.calibration, task.source.inputs, batch)
     with quiet_litert():
-        return quantized(data, samples, kept, tensorwise=tensorwise)
+        return quantized(data, samples, kept, tensorwise=tensorwise, ranges=task.ranges)
 
 
 def write_and_read_back(

@@ -17,9 +17,12 @@ from ipj_edge.adaptation import OutputAdapter, output_adapter
 from ipj_edge.errors import ConfigError, TargetError
 from ipj_edge.exits import ExitShares, answering_exits
 from ipj_edge.programs import Programs
-from ipj_edge.protocols import Array, Session
+from ipj_edge.protocols import Adopting, Array, Session
 
 _log = logging.getLogger(__name__)
+
+# Runs of one sample after which a session returns its outputs in the same memory every time.
+_SETTLED = 3
 
 
 class Answered(NamedTuple):
@@ -51,6 +54,8 @@ class Chain:
         self._gate = programs.gate
         self._stages = tuple(_stage(sessions, index, batched_inputs) for index in range(len(sessions)))
         self._last = len(sessions) - 1
+        self._inputs = {port.name for port in sessions[0].stage.takes} | batched_inputs
+        self._adopt_at = [_SETTLED] * len(sessions)
         self.answer_name = self._stages[-1].exit
         self.counts = [0] * len(sessions)
         record = programs.record
@@ -98,16 +103,31 @@ class Chain:
             yield stage.adapt(pool[stage.exit], True)
 
     def _run_row(self, pool: dict[str, Array], deepest: int, until: float | None) -> Answered:
-        """Run one sample: nothing to compact, and the gate has a quick form for it."""
+        """Run one sample: nothing to compact, nothing to copy between stages, and a quick form of the gate."""
         outputs: list[Array] = []
         for index, stage in enumerate(self._stages):
             pool.update(stage.session.run(pool))
+            if self._adopt_at[index] > 0:
+                self._adopt(index, pool)
             outputs.append(stage.adapt(pool[stage.exit], True))
             if index == deepest or self._leaves(index, outputs) or self._too_late(index, 1, until):
                 break
         if index == self._last:
             self._check_numbers(outputs[-1], np.zeros(1, np.intp))
         return Answered(outputs[-1], np.array([index]))
+
+    def _adopt(self, index: int, pool: dict[str, Array]) -> None:
+        """Once a session's outputs lie where they stay, have the stage read its inputs there.
+
+        What the caller gave lies elsewhere every time: a stage that takes an input of the model goes on copying.
+        """
+        self._adopt_at[index] -= 1
+        session = self._stages[index].session
+        if self._adopt_at[index] > 0 or not isinstance(session, Adopting):
+            return
+        names = [port.name for port in session.stage.takes]
+        if not any(name in self._inputs for name in names):
+            session.adopt({name: pool[name] for name in names})
 
     def _leaves(self, index: int, outputs: list[Array]) -> bool:
         return self._gate is not None and self._gate.row_leaves(index, outputs)

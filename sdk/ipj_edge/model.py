@@ -35,7 +35,7 @@ class Result:
     Attributes:
         outputs: Real values by output name; the first axis is the batch. A model with several exits answers under
             the name of its last exit, whichever exit the answer is from.
-        exit_indices: Stage each sample's answer is from, integers of shape (n,); zeros for a plain model.
+        exit_indices: Exit each sample's answer is from, integers of shape (n,); the last for a plain or unsplit model.
         latency_s: Seconds from call to answer, adaptation of inputs and outputs included.
     """
 
@@ -127,7 +127,7 @@ class Model:
         self._outputs = tuple(
             (port.name, output_adapter(port, specs.get(port.name))) for port in self._whole.stage.adds
         )
-        self._first_exit = np.zeros(1, np.intp)
+        self._only_exit = np.array([len(manifest.stages) - 1])
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
@@ -190,7 +190,7 @@ class Model:
             else:
                 self._need_no_stages(max_exit, deadline_s)
                 outputs = self._plain(feeds, rows, copy)
-                exit_indices = self._first_exit if rows == 1 else np.zeros(rows, np.intp)
+                exit_indices = self._only_exit if rows == 1 else np.full(rows, self._only_exit[0])
         finally:
             self._busy.release()
         return Result(outputs, exit_indices, perf_counter() - start)

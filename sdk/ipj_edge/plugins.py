@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 from ipj_edge.errors import MissingDependencyError, PluginNotFoundError
-from ipj_edge.protocols import Converter, ExitRule, FileInspector, PowerProbe, SourceOpener, Target
+from ipj_edge.protocols import Converter, ExitRule, FileInspector, PowerProbe, RecipeRunner, SourceOpener, Target
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -18,6 +18,7 @@ SOURCES = "ipj_edge.sources"
 CONVERTERS = "ipj_edge.converters"
 TARGETS = "ipj_edge.targets"
 POWER_PROBES = "ipj_edge.power_probes"
+RECIPE_RUNNERS = "ipj_edge.recipe_runners"
 INSPECTORS = "ipj_edge.inspectors"
 EXIT_RULES = "ipj_edge.exit_rules"
 
@@ -26,6 +27,7 @@ _KINDS = {
     CONVERTERS: "converter",
     TARGETS: "target",
     POWER_PROBES: "power probe",
+    RECIPE_RUNNERS: "recipe runner",
     EXIT_RULES: "exit rule",
     INSPECTORS: "inspector",
 }
@@ -94,6 +96,11 @@ def load_probe(name: str) -> PowerProbe:
 def load_exit_rule(name: str) -> ExitRule:
     """Load an exit rule plugin by name; see `load`."""
     return cast(ExitRule, load(EXIT_RULES, name))
+
+
+def load_recipe_runner(name: str) -> RecipeRunner:
+    """Load a recipe runner plugin by name; see `load`."""
+    return cast(RecipeRunner, load(RECIPE_RUNNERS, name))
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from ipj_edge.values import (
     Scheme,
     Settings,
     TensorSpec,
+    TrainedRanges,
 )
 
 Array = NDArray[Any]
@@ -130,6 +131,13 @@ class TfliteForm(Protocol):
         """Return the path of the file; inputs and outputs have the source's names in its signature or tensors."""
 
 
+@runtime_checkable
+class RangedSource(Protocol):
+    """A source whose training decided the activation ranges of int8 (None where it did not)."""
+
+    ranges: TrainedRanges | None
+
+
 class SourceOpener(Protocol):
     """A plugin of group ``ipj_edge.sources``: recognises and opens one kind of source."""
 
@@ -172,6 +180,8 @@ class ConversionTask(msgspec.Struct, frozen=True, kw_only=True):
         calibration: Arrays by input name, first axis = samples; None for a float conversion.
         into: Empty folder to write the engine's files to.
         isa: Instruction set the device is known to have, e.g. ``vnni`` or ``avx2``; empty = assume VNNI.
+        ranges: Trained activation ranges to use instead of calibrated ones where they are known; the calibration
+            samples are then those they were recorded with. None calibrates everything.
         exits: Outputs that are exits, in any order: the converted file is cut into a stage for each. Empty = whole.
         scheme: How to quantize, see `ChoosesOperators`.
         keep_float: Glob patterns of operators to keep in floating point, see `ChoosesOperators`.
@@ -187,6 +197,7 @@ class ConversionTask(msgspec.Struct, frozen=True, kw_only=True):
     calibration: dict[str, Any] | None
     into: Path
     isa: str = ""
+    ranges: TrainedRanges | None = None
     scheme: Scheme = "static"
     keep_float: tuple[str, ...] = ()
     providers: tuple[str, ...] = ()
@@ -353,6 +364,18 @@ class Resettable(Protocol):
         """Set every state tensor back to what it is after loading."""
 
 
+@runtime_checkable
+class Adopting(Protocol):
+    """A session that can read another session's output where it lies."""
+
+    def adopt(self, feeds: Feeds) -> None:
+        """Take the memory of these arrays as inputs of their shapes: a run given the very same arrays copies nothing.
+
+        The arrays must stay where they are for as long as the session is used. A run given other arrays of the same
+        shapes still copies, into that memory.
+        """
+
+
 class Target(Protocol):
     """A plugin of group ``ipj_edge.targets``: an engine on hardware.
 
@@ -390,6 +413,20 @@ class HasProxy(Protocol):
     """
 
     proxy: str | None
+
+
+class RecipeRunner(Protocol):
+    """A plugin of group ``ipj_edge.recipe_runners``: does to a model, before conversion, what a recipe says."""
+
+    name: str
+
+    def run(self, recipe: Path, into: Path, progress: Callable[[str], None]) -> dict[str, Any]:
+        """Run a recipe, or go on with one that was interrupted, and return its report as JSON values.
+
+        Raises:
+            ConfigError: the recipe cannot be used.
+            IpjEdgeError: a step failed, or the goal was missed (exit code 5).
+        """
 
 
 @runtime_checkable

@@ -72,6 +72,28 @@ def t_half_width(deviation: float, count: int, confidence: float = CONFIDENCE) -
     return student_t_quantile((1 + confidence) / 2, count - 1) * deviation / math.sqrt(count)
 
 
+def ratio_of_means(over: Sequence[float], under: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
+    """Return mean(over)/mean(under) of two independent samples with its interval, by Welch's test on the logarithm.
+
+    The variance of log(mean) is (s/mean)²/n; degrees of freedom after Welch and Satterthwaite. Taking the logarithm
+    keeps the interval positive and makes a/b and b/a agree.
+
+    Raises:
+        DataError: fewer than two values in a sample, a value that is not finite, or a mean that is not above 0.
+    """
+    top, bottom = (np.asarray(values, dtype=np.float64) for values in (over, under))
+    for sample in (top, bottom):
+        if sample.size < 2 or not np.isfinite(sample).all() or sample.mean() <= 0:
+            raise DataError("a ratio of means needs two samples of at least two values with means above 0")
+    terms = [float(sample.var(ddof=1) / sample.mean() ** 2 / sample.size) for sample in (top, bottom)]
+    value, spread = float(top.mean() / bottom.mean()), math.fsum(terms)
+    if spread == 0:
+        return Interval(value=value, low=value, high=value)
+    degrees = spread**2 / (terms[0] ** 2 / (top.size - 1) + terms[1] ** 2 / (bottom.size - 1))
+    half = student_t_quantile((1 + confidence) / 2, degrees) * math.sqrt(spread)
+    return Interval(value=value, low=value * math.exp(-half), high=value * math.exp(half))
+
+
 def wilson_interval(successes: int, n: int, confidence: float = CONFIDENCE) -> Interval:
     """Return a share of successes with its Wilson score interval (Wilson 1927).
 

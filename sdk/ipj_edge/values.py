@@ -23,6 +23,37 @@ class Quantization(msgspec.Struct, frozen=True, kw_only=True):
     zero_point: int
 
 
+class ActivationRange(msgspec.Struct, frozen=True, kw_only=True):
+    """A range trained for the activations at one place of a network.
+
+    Attributes:
+        name: Name of the place.
+        low: Lower end that was trained, at most 0.
+        high: Upper end that was trained, at least 0.
+        seen_low: Smallest value that passes there on the calibration samples: by it and seen_high, and not by names
+            that every converter changes, the place is found again in an engine's file.
+        seen_high: Largest value that passes there.
+    """
+
+    name: str
+    low: float
+    high: float
+    seen_low: float
+    seen_high: float
+
+
+class TrainedRanges(msgspec.Struct, frozen=True, kw_only=True):
+    """Ranges that quantization-aware training gave a model, to be used instead of calibrated ones.
+
+    Attributes:
+        calibration_sha256: Digest of the samples that seen_low and seen_high belong to, see `ipj_edge.data.digest`.
+        activations: The ranges.
+    """
+
+    calibration_sha256: str
+    activations: tuple[ActivationRange, ...]
+
+
 class TensorSpec(msgspec.Struct, frozen=True, kw_only=True):
     """An input or output as the caller of a model sees it: the source's layout and real values.
 

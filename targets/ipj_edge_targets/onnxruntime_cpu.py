@@ -192,13 +192,22 @@ class OnnxruntimeSession:
             if lane is None:
                 return self._run_first(shapes, feeds)
             for name, memory in lane.inputs:
-                np.copyto(memory, feeds[name], "no")
+                array = feeds[name]
+                if array is not memory:
+                    np.copyto(memory, array, "no")
             self._loaded.run_with_iobinding(lane.binding)
         except (KeyError, TypeError, AttributeError) as error:
             raise self._explained(error, feeds) from error
         except self._errors as error:
             raise self._explained(error, feeds) from error
         return dict(lane.outputs)
+
+    def adopt(self, feeds: Feeds) -> None:
+        """Bind the memory of these arrays, see `ipj_edge.protocols.Adopting`."""
+        shapes = tuple([feeds[name].shape for name in self._names])
+        lane = self._lanes.get(shapes)
+        if lane is not None:
+            self._bind(shapes, feeds, lane.outputs, adopted=feeds)
 
     def clone(self) -> OnnxruntimeSession:
         """Return a session with memory of its own over the same loaded model, which runs in several threads.
@@ -228,14 +237,15 @@ class OnnxruntimeSession:
             self._bind(shapes, feeds, outputs)
         return outputs
 
-    def _bind(self, shapes: Shapes, feeds: Feeds, outputs: dict[str, Array]) -> None:
+    def _bind(self, shapes: Shapes, feeds: Feeds, outputs: dict[str, Array], adopted: Feeds | None = None) -> None:
         binding = self._loaded.io_binding()
         inputs = tuple(
-            (name, np.empty(shape, feeds[name].dtype)) for name, shape in zip(self._names, shapes, strict=True)
+            (name, np.empty(shape, feeds[name].dtype) if adopted is None else adopted[name])
+            for name, shape in zip(self._names, shapes, strict=True)
         )
         for name, memory in inputs:
             _bind(binding.bind_input, self._engine_names[name], memory)
-        memories = {name: np.empty_like(value) for name, value in outputs.items()}
+        memories = {name: np.empty_like(value) if adopted is None else value for name, value in outputs.items()}
         for engine_name, memory in zip(self._output_names, memories.values(), strict=True):
             _bind(binding.bind_output, engine_name, memory)
         if len(self._lanes) >= _MAX_LANES:

@@ -80,11 +80,15 @@ class _Lane(NamedTuple):
         infer: Runs the request in the calling thread (handing it to another one costs 10 µs more).
         inputs: Name and memory of every input.
         outputs: Name of every output and a call that returns its tensor.
+        fixed: Memory of every output by name where it never moves: a program of fixed shape.
+        request: The request.
     """
 
     infer: Any
     inputs: tuple[tuple[str, Array], ...]
     outputs: tuple[tuple[str, Any], ...]
+    fixed: dict[str, Array] | None
+    request: Any
 
 
 class OpenvinoSession:
@@ -108,11 +112,25 @@ class OpenvinoSession:
             shapes = tuple([feeds[name].shape for name in self._names])
             lane = self._lanes.get(shapes) or self._open_lane(shapes, feeds)
             for name, memory in lane.inputs:
-                np.copyto(memory, feeds[name], "no")
+                array = feeds[name]
+                if array is not memory:
+                    np.copyto(memory, array, "no")
             lane.infer(share_outputs=True)
         except (KeyError, TypeError, AttributeError, RuntimeError) as error:
             raise self._explained(error, feeds) from error
+        if lane.fixed is not None:
+            return dict(lane.fixed)
         return {name: tensor().data for name, tensor in lane.outputs}
+
+    def adopt(self, feeds: Feeds) -> None:
+        """Read these arrays where they lie, see `ipj_edge.protocols.Adopting`."""
+        shapes = tuple([feeds[name].shape for name in self._names])
+        lane = self._lanes.get(shapes)
+        if lane is None or lane.fixed is None:
+            return
+        for port in self.stage.takes:
+            self._opened().adopt(lane.request, port, feeds[port.name])
+        self._lanes[shapes] = lane._replace(inputs=tuple((name, feeds[name]) for name in self._names))
 
     def clone(self) -> OpenvinoSession:
         """Return a session with tensors of its own over the same compiled programs.
@@ -146,7 +164,8 @@ class OpenvinoSession:
         )
         if len(self._lanes) >= _MAX_LANES:
             del self._lanes[next(iter(self._lanes))]
-        lane = self._lanes[shapes] = _Lane(request.infer, inputs, outputs)
+        fixed = {name: tensor().data for name, tensor in outputs} if programs.has_fixed_shape(shapes) else None
+        lane = self._lanes[shapes] = _Lane(request.infer, inputs, outputs, fixed, request)
         return lane
 
     def _explained(self, error: Exception, feeds: Feeds) -> IpjEdgeError:

@@ -87,6 +87,15 @@ class Programs:
                 self._checked(self._any_shape)
             return self._any_shape
 
+    def has_fixed_shape(self, shapes: tuple[tuple[int, ...], ...]) -> bool:
+        """Say whether the program for inputs of these shapes has a fixed one, so that its outputs never move."""
+        return self._single is not None and shapes == self._single_shapes
+
+    def adopt(self, request: Any, port: Port, array: Array) -> None:
+        """Have a request read an input from an array where it lies."""
+        engine_port = request.get_compiled_model().input(port.engine_name)
+        request.set_tensor(engine_port, self._request.openvino.Tensor(array, shared_memory=True))
+
     def bind(self, request: Any, port: Port, shape: tuple[int, ...]) -> Array:
         """Give a request memory for one input, in the engine's own alignment, and return it as an array."""
         engine_port = request.get_compiled_model().input(port.engine_name)

@@ -32,6 +32,29 @@ def open_sizes(spec: TensorSpec) -> list[int]:
     return [axis for axis, size in enumerate(spec.shape) if isinstance(size, str) and axis != spec.batch_axis]
 
 
+def batch_where_it_is(described: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
+    """Return inputs as a user described them, without a batch axis where axis 0 is no batch.
+
+    Axis 0 of the first input that has one is the batch; an input of another size there, such as the state of several
+    layers, has none.
+    """
+    batch = next((spec.shape[0] for spec in described if spec.batch_axis == 0), None)
+    return tuple(
+        msgspec.structs.replace(spec, batch_axis=None) if spec.batch_axis == 0 and spec.shape[0] != batch else spec
+        for spec in described
+    )
+
+
+def samples_elsewhere(specs: Sequence[TensorSpec]) -> str:
+    """Say which tensor has its samples on another axis than the first; empty when none has.
+
+    A recurrent state of shape (layers, batch, features) is one. Data, and parts of a batch, are cut along the first
+    axis everywhere, so such a model is run one sample at a time, and its state belongs to that sample.
+    """
+    found = next((spec for spec in specs if spec.batch_axis not in (None, 0)), None)
+    return "" if found is None else f"'{found.name}' has its samples on axis {found.batch_axis}"
+
+
 def _merged(own: TensorSpec, said: TensorSpec) -> TensorSpec:
     agrees = len(own.shape) == len(said.shape) and all(
         isinstance(size, str) or size == wanted for size, wanted in zip(own.shape, said.shape, strict=True)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ipj_edge.protocols import SourceOpener, SourceRequest
+from ipj_edge.values import TensorSpec
 from ipj_edge_converters.onnx_files import set_dimension
+from ipj_edge_converters.sources.described import samples_elsewhere
 from ipj_edge_converters.sources.onnx_cleaning import clean, declare_shapes, rename_outputs
 from ipj_edge_converters.sources.onnx_outputs import batch_is_frozen, output_specs
 from ipj_edge_converters.sources.onnx_reading import read_onnx
@@ -38,12 +41,14 @@ class OnnxOpener:
         model, notes = _plain(model, request, path.stem)
         inputs = describe_inputs(model, request.inputs)
         reference = Reference(model, path.name)
-        if batch_name(model) is not None and batch_is_frozen(reference.run, inputs):
+        outputs = output_specs(model, reference.run, inputs)
+        reason = _why_static(model, reference, inputs, outputs)
+        if reason:
             set_dimension(model, str(batch_name(model)), 1)
             inputs = describe_inputs(model, request.inputs)
             reference = Reference(model, path.name)
-            notes = (*notes, "the batch is static: the model declares any batch and fails at batch 2")
-        outputs = output_specs(model, reference.run, inputs)
+            outputs = output_specs(model, reference.run, inputs)
+            notes = (*notes, f"the batch is static: {reason}")
         declare_shapes(model.graph.output, outputs)
         return OnnxSource(
             Origin(kind=self.name, name=path.stem, file=path.name, sha256=sha256, precision=precision),
@@ -54,6 +59,17 @@ class OnnxOpener:
             notes=notes,
             max_batch=request.max_batch,
         )
+
+
+def _why_static(
+    model: Any, reference: Reference, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
+) -> str:
+    """Return why a model that declares a dynamic batch gets a static one; empty where it need not."""
+    if batch_name(model) is None:
+        return ""
+    if batch_is_frozen(reference.run, inputs):
+        return "the model declares any batch and fails at batch 2"
+    return samples_elsewhere((*inputs, *outputs))
 
 
 def _plain(model: Any, request: SourceRequest, name: str) -> tuple[Any, tuple[str, ...]]:

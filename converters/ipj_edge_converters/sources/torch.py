@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import msgspec
+
 from ipj_edge.errors import SourceError
 from ipj_edge.plugins import needs
 from ipj_edge.protocols import SourceOpener, SourceRequest
 from ipj_edge.values import Precision
+from ipj_edge_converters.sources.described import batch_where_it_is, samples_elsewhere
 from ipj_edge_converters.sources.factory import Factory, looks_like_factory
 from ipj_edge_converters.sources.origin import Origin
 from ipj_edge_converters.sources.torch_inputs import arrangement
@@ -34,6 +37,7 @@ class TorchOpener:
         """
         with needs("convert"):
             import torch  # noqa: F401 # a missing torch is no fault of the user's factory
+        request = msgspec.structs.replace(request, inputs=batch_where_it_is(request.inputs))
         factory = Factory(request.location)
         module = factory.build()
         if request.weights is not None:
@@ -43,6 +47,12 @@ class TorchOpener:
         names = output_names(try_module(ordered, request.inputs, None), request.output_names)
         program = export_program(ordered, request.inputs, request.max_batch)
         inputs = with_dynamic_batch(request.inputs) if program.dynamic else request.inputs
+        outputs = torch_outputs(ordered, names, inputs, dynamic=program.dynamic)
+        elsewhere = samples_elsewhere((*inputs, *outputs))
+        if elsewhere:
+            program = msgspec.structs.replace(export_program(ordered, request.inputs, 1), reason=elsewhere)
+            inputs = request.inputs
+            outputs = torch_outputs(ordered, names, inputs, dynamic=False)
         return TorchSource(
             Origin(
                 kind=self.name,
@@ -54,7 +64,7 @@ class TorchOpener:
             ordered,
             program,
             inputs,
-            torch_outputs(ordered, names, inputs, dynamic=program.dynamic),
+            outputs,
             workdir=request.workdir,
             max_batch=request.max_batch,
         )

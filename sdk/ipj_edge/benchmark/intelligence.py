@@ -1,4 +1,4 @@
-"""The headline metric: intelligence per joule."""
+"""The headline metric, intelligence per joule, and the figures derived from joules."""
 
 from __future__ import annotations
 
@@ -32,6 +32,17 @@ def joules_per_correct(ipj: Interval | None) -> Interval | None:
     if ipj is None:
         return None
     return Interval(value=1 / ipj.value, low=1 / ipj.high, high=1 / ipj.low)
+
+
+def energy_delay_product(energy: EnergyPerInference, delay_s: float) -> Interval | None:
+    """Return joules per inference times the seconds of one (Gonzalez and Horowitz 1996), in joule-seconds.
+
+    The interval is the energy's. None without joules.
+    """
+    if energy.value is None:
+        return None
+    low, high = (energy.value if end is None else end for end in (energy.low, energy.high))
+    return Interval(value=energy.value * delay_s, low=low * delay_s, high=high * delay_s)
 
 
 def _relative(value: float, low: float | None, high: float | None) -> float:

@@ -9,6 +9,21 @@ from typing import Any
 import click
 import msgspec
 
+from ipj_edge.units import bytes_text, joules_text, seconds_text
+
+__all__ = [
+    "bytes_text",
+    "joules_text",
+    "note",
+    "progress",
+    "say",
+    "seconds_text",
+    "table",
+    "to_json",
+    "warn",
+    "write_json",
+]
+
 
 def say(text: str) -> None:
     """Print a line on stdout."""
@@ -58,25 +73,3 @@ def write_json(value: Any, path: str) -> None:
         click.echo(to_json(value))
     else:
         Path(path).write_text(to_json(value) + "\n")
-
-
-def bytes_text(size: int) -> str:
-    """Write a size in bytes: ``812 B``, ``14.2 kB``, ``3.61 MB``."""
-    if size < 1000:
-        return f"{size} B"
-    return f"{size / 1e3:.1f} kB" if size < 1e6 else f"{size / 1e6:.2f} MB"
-
-
-def seconds_text(seconds: float) -> str:
-    """Write seconds with a fitting unit: ``12.3 µs``, ``4.56 ms``, ``7.89 s``."""
-    if seconds < 1e-3:
-        return f"{1e6 * seconds:.1f} µs"
-    return f"{1e3 * seconds:.2f} ms" if seconds < 1 else f"{seconds:.2f} s"
-
-
-def joules_text(joules: float) -> str:
-    """Write joules with a fitting unit: ``12.3 µJ``, ``4.56 mJ``, ``7.89 J``."""
-    for factor, unit in ((1e-6, "µJ"), (1e-3, "mJ")):
-        if abs(joules) < 1000 * factor:
-            return f"{joules / factor:.3g} {unit}"
-    return f"{joules:.4g} J"

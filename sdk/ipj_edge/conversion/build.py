@@ -17,6 +17,7 @@ from ipj_edge.conversion.drafting import draft_manifest, write_golden_inputs
 from ipj_edge.conversion.plan import check_abilities, choose_converter, proving_target
 from ipj_edge.conversion.prepared import Prepared
 from ipj_edge.conversion.proof import batch_probes, gate, judge
+from ipj_edge.conversion.ranges import trained_ranges
 from ipj_edge.conversion.trial import TrialResult, run_trial
 from ipj_edge.errors import (
     ConversionError,
@@ -93,6 +94,7 @@ def _convert(prepared: Prepared, converter: Converter, target: str, precision: P
         calibration=None if calibration is None else calibration.arrays,
         into=folder,
         isa=request.isa,
+        ranges=trained_ranges(prepared) if precision == "int8" else None,
         exits=prepared.exits,
         scheme=request.scheme or "static",
         keep_float=request.keep_float if precision != "fp32" else (),

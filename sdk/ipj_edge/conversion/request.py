@@ -8,7 +8,7 @@ import msgspec
 
 from ipj_edge.errors import IpjEdgeError
 from ipj_edge.manifest import Bundle
-from ipj_edge.values import Meaning, Precision, Preprocessing, Scheme, TensorSpec
+from ipj_edge.values import Meaning, Precision, Preprocessing, Scheme, TensorSpec, TrainedRanges
 
 
 class ConvertRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +30,7 @@ class ConvertRequest(msgspec.Struct, frozen=True, kw_only=True):
         max_accuracy_drop: Largest drop of top-1 accuracy (0.01 is one point); None for no gate.
         tolerance: Relative L2 allowed instead of the precision's own; recorded.
         isa: Instruction set the device is known to have, e.g. ``avx2``; empty assumes VNNI for int8.
+        ranges: Trained activation ranges for int8; None takes the source's own, where it has any.
         max_batch: Largest batch given to an engine at once.
         split_at: Outputs that are exits: the model is cut into a stage for each. ``("exits",)`` takes all outputs;
             empty takes what the source itself calls exits.
@@ -58,6 +59,7 @@ class ConvertRequest(msgspec.Struct, frozen=True, kw_only=True):
     max_accuracy_drop: float | None = None
     tolerance: float | None = None
     isa: str = ""
+    ranges: TrainedRanges | None = None
     max_batch: int = 32
     split_at: tuple[str, ...] = ()
     name: str = ""

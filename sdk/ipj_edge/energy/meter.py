@@ -13,7 +13,7 @@ from ipj_edge import plugins
 from ipj_edge.energy.choice import NONE, ProbeChoice, choose_probe
 from ipj_edge.energy.clocks import Clocks
 from ipj_edge.energy.rules import DEFAULT_ERROR
-from ipj_edge.energy.tracks import CounterTrack, SamplerTrack, Track
+from ipj_edge.energy.tracks import CounterTrack, SamplerTrack, Tap, Track
 from ipj_edge.energy.windows import Absent, Window
 from ipj_edge.errors import ConfigError, MissingDependencyError, ProbeError
 from ipj_edge.protocols import EnergyCounter, PowerProbe
@@ -44,6 +44,7 @@ class Meter:
         error: float = DEFAULT_ERROR,
         align: bool = False,
         clocks: Clocks | None = None,
+        tap: Tap | None = None,
     ) -> None:
         """Name the probes; they are opened by ``with``.
 
@@ -56,12 +57,13 @@ class Meter:
             align: Begin and end windows at a counter's own steps. Takes up to one update interval at either end,
                 in which one CPU polls the counter; for windows of a few update intervals.
             clocks: Time sources.
+            tap: Sees the rails and the power samples of every drain of a sampled probe, for a trace.
         """
         if isinstance(probes, str) or not probes:
             raise ConfigError(f"probes must be a list of at least one name, e.g. ['auto'], got {probes!r}")
         self._probes, self._options, self._boundaries = tuple(probes), options or ProbeOptions(), boundaries
         self._require_measured, self._error, self._align = require_measured, error, align
-        self._clocks = clocks or Clocks()
+        self._clocks, self._tap = clocks or Clocks(), tap
         self._tracks: list[Track | Absent] = []
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -132,7 +134,7 @@ class Meter:
             if isinstance(sensor, EnergyCounter):
                 track: Track = CounterTrack(sensor, self._clocks, align=self._align)
             else:
-                track = SamplerTrack(sensor, self._clocks)
+                track = SamplerTrack(sensor, self._clocks, self._tap)
         except (ProbeError, MissingDependencyError, OSError) as error:
             return Absent(choice.name, str(error))
         note = "; ".join(text for text in (track.facts.note, choice.note) if text)

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import math
 import threading
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 import msgspec
+from numpy.typing import NDArray
 
 from ipj_edge.energy.clocks import Clocks
 from ipj_edge.energy.running import Mark, RunningEnergy, Tally
 from ipj_edge.errors import ProbeError, ProbeReadError
 from ipj_edge.protocols import EnergyCounter, PowerSampler
 from ipj_edge.values import ProbeFacts, Rail
+
+# Sees the rails and the samples of every drain; called under the track's lock, so it has to be quick.
+Tap = Callable[[tuple[Rail, ...], Mapping[str, tuple[NDArray[Any], NDArray[Any]]]], None]
 
 # What a driver may raise while it is read; anything else is a bug of the driver and passes.
 DRIVER_ERRORS = (ProbeError, OSError)
@@ -147,7 +152,8 @@ class CounterTrack:
 class SamplerTrack:
     """A sampled sensor: every sample goes into a running integral, which windows read at their edges."""
 
-    def __init__(self, sampler: PowerSampler, clocks: Clocks) -> None:
+    def __init__(self, sampler: PowerSampler, clocks: Clocks, tap: Tap | None = None) -> None:
+        self._tap = tap
         self.facts, self.rails = sampler.facts, sampler.rails
         self.pump_interval_s: float | None = max(1.0, sampler.facts.update_interval_s)
         self._sampler, self._clocks = sampler, clocks
@@ -194,8 +200,11 @@ class SamplerTrack:
 
     def _drain(self) -> None:
         try:
-            for name, (times_s, watts) in self._sampler.drain().items():
+            samples = self._sampler.drain()
+            for name, (times_s, watts) in samples.items():
                 self._running[name].advance(times_s, watts)
+            if self._tap is not None:
+                self._tap(self.rails, samples)
         except DRIVER_ERRORS as error:
             self._failures.append(str(error))
 

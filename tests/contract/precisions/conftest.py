@@ -20,6 +20,10 @@ INPUTS = {
     "lstm": (TensorSpec(name="x", shape=(1, 9, 12), dtype="float32"),),
     "gru": (TensorSpec(name="x", shape=(1, 9, 12), dtype="float32"),),
     "conv": (TensorSpec(name="image", shape=(1, 3, 6, 7), dtype="float32"),),
+    "streaming": (
+        TensorSpec(name="x", shape=(1, 4, 6), dtype="float32"),
+        TensorSpec(name="state", shape=(2, 1, 5), dtype="float32"),
+    ),
     "two": (
         TensorSpec(name="left", shape=(1, 5), dtype="float32"),
         TensorSpec(name="right", shape=(1, 5), dtype="float32"),

@@ -72,3 +72,18 @@ def conv() -> nn.Module:
         nn.Flatten(),
         nn.Linear(8 * 6 * 7, 5),
     )
+
+
+class _Streaming(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.GRU(6, 5, num_layers=2, batch_first=True)
+
+    def forward(self, x: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.cell(x, state)
+
+
+def streaming() -> nn.Module:
+    """Return a GRU of two layers whose state is an input and an output: (1, 4, 6) and (2, 1, 5)."""
+    torch.manual_seed(0)
+    return _Streaming()

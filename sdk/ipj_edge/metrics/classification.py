@@ -1,0 +1,117 @@
+"""Quality of class scores against labels: top-1, top-k and F1."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ipj_edge.errors import DataError
+from ipj_edge.metrics.bootstrap import bootstrap_interval
+from ipj_edge.metrics.score import Batch, Score, rate
+from ipj_edge.protocols import Array
+
+
+def top1_correct(scores: Array, labels: Array) -> int:
+    """Count samples whose largest score is at their label.
+
+    Args:
+        scores: Shape (n, classes).
+        labels: Integers of shape (n,).
+
+    Raises:
+        DataError: shapes do not fit, or a label is no class of the model.
+    """
+    check_classes(scores, labels)
+    return int((scores.argmax(axis=1) == labels).sum())
+
+
+def check_classes(scores: Array, labels: Array, what: str = "top-1") -> None:
+    """Check that scores are (n, classes) and labels n class numbers.
+
+    Raises:
+        DataError: they are not; says what they are.
+    """
+    if scores.ndim != 2 or labels.shape != (scores.shape[0],):
+        raise DataError(
+            f"{what} needs scores of shape (n, classes) and n labels; got {scores.shape} and {labels.shape}"
+        )
+    if labels.dtype.kind not in "iub":
+        raise DataError(f"{what} needs integer labels; got {labels.dtype}")
+    if labels.size and (labels.min() < 0 or labels.max() >= scores.shape[1]):
+        raise DataError(
+            f"labels run from {labels.min()} to {labels.max()}, the model has classes 0 to {scores.shape[1] - 1}"
+        )
+
+
+class TopK:
+    """Share of samples whose label is among the k largest scores; of equal scores the first ones count."""
+
+    is_rate, higher_is_better = True, True
+
+    def __init__(self, k: int) -> None:
+        self.name, self._k = f"top-{k}", k
+        self._correct = self._n = 0
+
+    def add(self, batch: Batch) -> None:
+        """Count one batch."""
+        self._correct += int(self.correct(batch.scores(self.name), batch.labels).sum())
+        self._n += len(batch.labels)
+
+    def correct(self, scores: Array, labels: Array) -> Array:
+        """Return for every sample whether it counts as correct, bool of shape (n,)."""
+        check_classes(scores, labels, self.name)
+        own = scores[np.arange(len(labels)), labels][:, None]
+        before = (scores > own).sum(axis=1)
+        ties_before = ((scores == own) & (np.arange(scores.shape[1]) < labels[:, None])).sum(axis=1)
+        # A score that is no number is larger than nothing: such a sample is wrong.
+        return (before + ties_before < self._k) & ~np.isnan(scores).any(axis=1)  # type: ignore[no-any-return]
+
+    def score(self) -> Score:
+        """Return the share with its Wilson interval."""
+        return rate(self.name, self._correct, self._n)
+
+
+class F1:
+    """F1 over classes: macro (mean over the classes that occur) or, for two classes, of class 1.
+
+    Keeps the confusion matrix alone. Resampling samples is resampling its cells.
+    """
+
+    is_rate, higher_is_better = False, True
+
+    def __init__(self, average: str = "macro") -> None:
+        self.name, self._average = ("f1" if average == "macro" else f"f1-{average}"), average
+        self._cells: dict[tuple[int, int], int] = {}
+
+    def add(self, batch: Batch) -> None:
+        """Count one batch."""
+        scores = batch.scores(self.name)
+        check_classes(scores, batch.labels, self.name)
+        if self._average == "binary" and scores.shape[1] != 2:
+            raise DataError(f"f1-binary is for two classes, the model has {scores.shape[1]}")
+        pairs, counts = np.unique(np.stack([batch.labels, scores.argmax(axis=1)]), axis=1, return_counts=True)
+        for label, guess, count in zip(*pairs.tolist(), counts.tolist(), strict=True):
+            self._cells[label, guess] = self._cells.get((label, guess), 0) + count
+
+    def score(self) -> Score:
+        """Return F1 with a bootstrap interval."""
+        counts = np.array(list(self._cells.values()))
+        pairs = np.array(list(self._cells), dtype=int)
+        n = int(counts.sum())
+        value = self._of(pairs, counts)
+        interval = bootstrap_interval(value, lambda rng: self._of(pairs, rng.multinomial(n, counts / n)))
+        return Score(
+            metric=self.name, value=value, low=interval.low, high=interval.high, n=n, interval="bootstrap",
+            higher_is_better=True,
+        )  # fmt: skip
+
+    def _of(self, pairs: Array, counts: Array) -> float:
+        classes = int(pairs.max()) + 1
+        labelled = np.bincount(pairs[:, 0], counts, classes)
+        guessed = np.bincount(pairs[:, 1], counts, classes)
+        hits = pairs[:, 0] == pairs[:, 1]
+        right = np.bincount(pairs[hits, 0], counts[hits], classes)
+        occurs = labelled + guessed > 0
+        if self._average == "binary":
+            total = labelled[1:2].sum() + guessed[1:2].sum()
+            return float(2 * right[1:2].sum() / total) if total else 0.0
+        return float((2 * right[occurs] / (labelled + guessed)[occurs]).mean())

@@ -1,0 +1,166 @@
+"""The timed loop and the windows around it, on work of known length."""
+
+import gc
+import time
+
+import numpy as np
+import pytest
+
+from ipj_edge.benchmark.issuing import back_to_back, paced
+from ipj_edge.benchmark.latencies import Latencies
+from ipj_edge.benchmark.measured import merged
+from ipj_edge.benchmark.measuring import Plan, Warmth, measure, warm_up
+from ipj_edge.energy import Meter
+from ipj_edge.protocols import EnergyCounter
+from ipj_edge.values import Availability, ProbeFacts, Rail
+
+WARM = Warmth(seconds=0, queries=0, settled=True)
+QUERIES = [{"x": np.full(1, index)} for index in range(8)]
+
+
+def _spin(seconds):
+    def run(query):
+        end = time.thread_time() + seconds
+        while time.thread_time() < end:
+            pass
+
+    return run
+
+
+def _plan(**fields):
+    return Plan(**({"windows": 3, "window_s": 0.05, "max_s": 0.15, "error": 0.5} | fields))
+
+
+class _Steady:
+    """A counter of a source of 10 W that updates ten times a second."""
+
+    name = "steady"
+
+    def __init__(self, update_s=0.1):
+        self.facts = ProbeFacts(
+            name="steady", boundary="board", provenance="measured", update_interval_s=update_s, accuracy=0.01
+        )
+        self.rails = (Rail(name="all", boundary="board"),)
+
+    def availability(self, options):
+        return Availability(available=True)
+
+    def open(self, options):
+        return self
+
+    def read(self):
+        now = time.monotonic()
+        return now, {"all": 10 * now}
+
+    def close(self):
+        pass
+
+
+_: type[EnergyCounter] = _Steady
+
+
+def test_inputs_are_rotated():
+    seen = []
+    issued = back_to_back(lambda query: seen.append(int(query["x"][0])), QUERIES, 0.0, ())
+    assert issued.queries == 1
+    seen.clear()
+    back_to_back(lambda query: (seen.append(int(query["x"][0])), time.sleep(0.002)), QUERIES, 0.03, ())
+    assert seen[:9] == [0, 1, 2, 3, 4, 5, 6, 7, 0]
+
+
+def test_a_pace_is_kept_without_drift_and_its_gaps_cost_no_cpu_time():
+    store, cpu_s, start = Latencies(), time.process_time(), time.perf_counter()
+    issued = paced(lambda query: None, QUERIES, 0.4, (store,), 0.02)
+    seconds, cpu_s = time.perf_counter() - start, time.process_time() - cpu_s
+    assert issued.queries + issued.missed == 20
+    assert seconds >= 0.4
+    assert cpu_s < 0.2 * seconds
+    assert store.count == issued.queries
+
+
+def test_a_query_longer_than_its_slot_misses_slots_and_nothing_queues_up():
+    issued = paced(lambda query: time.sleep(0.025), QUERIES, 0.2, (), 0.01)
+    assert issued.missed >= issued.queries
+    assert issued.queries + issued.missed >= 20
+    assert issued.queries <= 8
+
+
+def test_more_samples_than_a_chunk_all_arrive():
+    store = Latencies(1 << 20)
+    issued = back_to_back(lambda query: None, QUERIES, 0.1, (store,))
+    assert issued.queries > 8192
+    assert store.count == issued.queries
+
+
+def test_a_window_counts_cpu_time_queries_and_samples():
+    with Meter(["none"]) as meter:
+        measured = measure(_spin(0.002), QUERIES, meter, _plan(), samples_per_query=4, warmth=WARM)
+    assert len(measured.windows) == 3
+    for window in measured.windows:
+        assert window.inferences == 4 * window.queries
+        assert window.cpu_s == pytest.approx(0.002 * window.queries, rel=0.25)
+        assert window.seconds >= 0.05
+        assert 0.002 <= window.p50_s <= window.p99_s
+        assert window.reading.joules is None
+        assert window.reading.reason
+    assert measured.latencies.count == measured.total("queries")
+
+
+def test_it_stops_once_the_error_is_reached_and_not_before_the_fewest_windows():
+    with Meter(["none"]) as meter:
+        steady = measure(_spin(0.002), QUERIES, meter, _plan(error=0.9, max_s=60), warmth=WARM)
+        pressed = measure(_spin(0.002), QUERIES, meter, _plan(error=1e-9, max_s=0.3), warmth=WARM)
+    assert (steady.stopped_by, len(steady.windows)) == ("confidence", 3)
+    assert pressed.stopped_by == "duration"
+    assert 3 < len(pressed.windows) <= 7
+
+
+def test_idle_windows_bracket_the_work_and_joules_are_read():
+    with Meter([_Steady(0.001)]) as meter:
+        measured = measure(_spin(0.002), QUERIES, meter, _plan(idle=True), warmth=WARM)
+    assert len(measured.idle) == 2
+    assert measured.windows[0].reading.joules == pytest.approx(0.5, rel=0.4)
+
+
+def test_windows_on_a_slow_sensor_begin_at_different_phases():
+    with Meter([_Steady()], error=0.9) as meter:
+        measured = measure(_spin(0.001), QUERIES, meter, _plan(windows=5, error=0.9), warmth=WARM)
+    phases = [window.start_s % 0.1 for window in measured.windows]
+    pauses = [
+        later.start_s - earlier.start_s - earlier.seconds
+        for earlier, later in zip(measured.windows, measured.windows[1:], strict=False)
+    ]
+    assert len({round(phase, 3) for phase in phases}) == 5
+    assert max(pauses) - min(pauses) > 0.01
+
+
+def test_the_garbage_collector_is_out_of_the_loop_and_back_afterwards():
+    seen = []
+    with Meter(["none"]) as meter:
+        measure(lambda query: seen.append(gc.isenabled()), QUERIES, meter, _plan(window_s=0.001), warmth=WARM)
+    assert not any(seen)
+    assert gc.isenabled()
+
+
+def test_the_warm_up_ends_when_latencies_settle_and_says_when_they_do_not():
+    calls = []
+
+    def falling(query):
+        calls.append(1)
+        time.sleep(max(0.0002, 0.01 / (1 + len(calls))))
+
+    warm = warm_up(falling, QUERIES)
+    assert warm.queries == len(calls) >= 40
+    assert warm.settled
+    turn = iter(range(10**9))
+    restless = warm_up(lambda query: time.sleep(0.001 * 2 ** (next(turn) // 20 % 4)), QUERIES)
+    assert not restless.settled
+    assert restless.seconds >= 2.0
+
+
+def test_rounds_of_an_interleaved_measurement_join():
+    with Meter(["none"]) as meter:
+        parts = [measure(_spin(0.002), QUERIES, meter, _plan(), warmth=WARM) for _ in range(2)]
+    whole = merged(parts)
+    assert len(whole.windows) == 6
+    assert whole.latencies.count == sum(part.latencies.count for part in parts)
