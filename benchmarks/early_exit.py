@@ -171,9 +171,10 @@ def _report(
     harm = ((answer != y) & (reference == y)).mean()
     shares = np.bincount(left.exit_indices, minlength=3) / len(x)
     print(
-        f"{target:<16} {1e6 * full_s:7.1f} µs unsplit, {1e6 * early_s:6.1f} µs leaving early: {full_s / early_s:.2f}× less "
-        f"(expected {1 / expected:.2f}×); exits {shares.round(3).tolist()}; accuracy {(answer == y).mean():.4f}, "
-        f"full {(reference == y).mean():.4f}; harm {harm:.4f} (certified ≤ 0.01)"
+        f"{target:<16} {1e6 * full_s:7.1f} µs unsplit, {1e6 * early_s:6.1f} µs leaving early: "
+        f"{full_s / early_s:.2f}× less (expected {1 / expected:.2f}×); exits {shares.round(3).tolist()}; "
+        f"accuracy {(answer == y).mean():.4f}, full {(reference == y).mean():.4f}; "
+        f"harm {harm:.4f} (certified ≤ 0.01)"
     )
 
 

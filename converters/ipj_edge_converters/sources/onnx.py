@@ -61,9 +61,7 @@ class OnnxOpener:
         )
 
 
-def _why_static(
-    model: Any, reference: Reference, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
-) -> str:
+def _why_static(model: Any, reference: Reference, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> str:
     """Return why a model that declares a dynamic batch gets a static one; empty where it need not."""
     if batch_name(model) is None:
         return ""

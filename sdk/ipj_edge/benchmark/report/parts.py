@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from html import escape
 
 from ipj_edge.benchmark.pairs import title
@@ -18,15 +18,7 @@ def warnings(entries: Sequence[Entry], tuned: Sequence[Tuned]) -> str:
     """Return what a reader has to know first; the same warning of several entries is said once."""
     said: dict[str, list[str]] = {}
     for entry in entries:
-        for text in entry.warnings:
-            said.setdefault(text, []).append(title(entry))
-        for target in (target for target in entry.targets if target.met is False):
-            text = f"quality target missed: {target.figure} {target.value:.4g} where {target.least:g} is asked for"
-            said.setdefault(text, []).append(title(entry))
-        if entry.joules_per_inference.value is None:
-            said.setdefault(f"no joules: {entry.joules_per_inference.reason}", []).append(title(entry))
-        elif entry.joules_per_inference.provenance == "modelled":
-            text = "joules are modelled from CPU time, not measured: good for comparing, not for a battery"
+        for text in _warnings_of(entry):
             said.setdefault(text, []).append(title(entry))
     for one in tuned:
         if one.certificate.method == "none":
@@ -35,6 +27,16 @@ def warnings(entries: Sequence[Entry], tuned: Sequence[Tuned]) -> str:
         return ""
     items = "".join(f"<li>{escape(_sentence(text))} {_whose(names, len(entries))}</li>" for text, names in said.items())
     return f'<section class="warnings" id="warnings"><h2>Read this first</h2><ul>{items}</ul></section>'
+
+
+def _warnings_of(entry: Entry) -> Iterator[str]:
+    yield from entry.warnings
+    for target in (target for target in entry.targets if target.met is False):
+        yield f"quality target missed: {target.figure} {target.value:.4g} where {target.least:g} is asked for"
+    if entry.joules_per_inference.value is None:
+        yield f"no joules: {entry.joules_per_inference.reason}"
+    elif entry.joules_per_inference.provenance == "modelled":
+        yield "joules are modelled from CPU time, not measured: good for comparing, not for a battery"
 
 
 def cards(entries: Sequence[Entry]) -> str:
