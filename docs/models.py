@@ -28,7 +28,6 @@ _SUFFIXES = (".tflite", ".onnx", ".pt2")
 # What a user has to say about a model that does not say it itself.
 _OPTIONS: Mapping[str, Sequence[str]] = {
     "ch_ppocr_mobile_v2.0_cls_mobile.onnx": ("--input", "x:1x3x48x192"),
-    # Samples along axis 1 of its state: refused, whatever is said.
     "silero_vad_16k_op15.onnx": ("--input", "input:1x576"),
 }
 _MEAN, _STD = np.float32([0.485, 0.456, 0.406]), np.float32([0.229, 0.224, 0.225])
@@ -88,7 +87,8 @@ def convert(data: Path, file: Path, targets: Sequence[str], folder: Path) -> dic
     command += [part for target in targets for part in ("--target", target)]
     command += _OPTIONS.get(file.name, ())
     if file.name == "silero_vad_16k_op15.onnx":
-        arrays = {"input": np.zeros((8, 576), np.float32), "state": np.zeros((2, 8, 128), np.float32)}
+        frames = np.random.default_rng(0).normal(0, 0.1, (8, 576)).astype(np.float32)
+        arrays = {"input": frames, "state": np.zeros((2, 1, 128), np.float32)}
         np.savez(folder / "data.npz", **arrays, sr=np.int64(16000))
         command += ["--data", str(folder / "data.npz")]
     labelled = _labelled(data, file)

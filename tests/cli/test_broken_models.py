@@ -40,15 +40,3 @@ def test_a_broken_model_can_be_inspected_because_it_is_not_run(data_folder, ipj_
     ran = ipj_edge_cli("inspect", data_folder / "models/broken" / name)
     assert ran.code == 0, ran
     assert name in ran.out
-
-
-def test_a_model_with_its_samples_along_another_axis_is_refused_and_says_what_to_do(
-    data_folder, ipj_edge_cli, tmp_path
-):
-    source = data_folder / "models/onnx/silero_vad_16k_op15.onnx"
-    ran = ipj_edge_cli(
-        "convert", source, "--target", "onnxruntime-cpu", "--input", "input:1x576", "-o", tmp_path / "dist"
-    )
-    assert ran.code == 3, ran
-    assert "'state' has its samples along axis 1" in ran.err
-    assert "fixed batch of one" in ran.err

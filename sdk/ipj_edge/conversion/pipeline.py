@@ -26,7 +26,7 @@ from ipj_edge.conversion.reference import (
 )
 from ipj_edge.conversion.request import ConvertRequest, Outcome
 from ipj_edge.data import Samples, load_samples
-from ipj_edge.errors import ConfigError, DataError, IpjEdgeError, UnsupportedError
+from ipj_edge.errors import ConfigError, DataError, IpjEdgeError
 from ipj_edge.manifest import SUFFIX, Bundle
 from ipj_edge.plugins import load_target
 from ipj_edge.protocols import Source, SourceRequest
@@ -96,18 +96,7 @@ def _with_int8(request: ConvertRequest) -> ConvertRequest:
     return msgspec.structs.replace(request, precisions=("int8",))
 
 
-def _check_batch(source: Source) -> None:
-    """Refuse samples along any axis but the first: nothing behind this would cut them apart rightly."""
-    for spec in (*source.inputs, *source.outputs):
-        if spec.batch_axis not in (0, None):
-            raise UnsupportedError(
-                f"'{spec.name}' has its samples along axis {spec.batch_axis}, where only axis 0 is supported: "
-                "export the model with a fixed batch of one"
-            )
-
-
 def _check_request(request: ConvertRequest, source: Source) -> None:
-    _check_batch(source)
     dynamic = request.scheme == "dynamic"
     if dynamic and request.calibration is not None:
         raise ConfigError(
