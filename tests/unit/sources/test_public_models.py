@@ -151,10 +151,11 @@ def test_models_with_odd_features_open_and_run(data, request_for):
     assert text.count().macs is not None
     voice = OnnxOpener().open(request_for(folder / "silero_vad_16k_op15.onnx", ("input", (1, 576))))
     assert [(item.shape, item.batch_axis) for item in voice.inputs] == [
-        (("batch", 576), 0),
-        ((2, "batch", 128), 1),
+        ((1, 576), 0),
+        ((2, 1, 128), None),
         ((), None),
     ]
+    assert voice.notes == ("the batch is static: 'state' has its samples on axis 1",)
     feeds = {
         "input": np.zeros((1, 576), np.float32),
         "state": np.zeros((2, 1, 128), np.float32),

@@ -1,0 +1,134 @@
+"""What the compression benchmarks share: public data, a clock that ends training, models timed on real targets."""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import numpy as np
+import torch
+from interleaved import medians_s
+from torch import nn
+
+import ipj_edge
+from ipj_edge.conversion import ConvertRequest, convert
+from ipj_edge.values import Precision, TrainedRanges
+from ipj_edge_compress import ArrayBatches
+from ipj_edge_compress.programs import export
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from examples import cifar
+
+TARGETS = ("openvino-cpu", "onnxruntime-cpu", "tflite-cpu")
+
+
+class OutOfTime(Exception):  # it is no error: the figures so far are printed
+    """The benchmark's time cap is over."""
+
+
+class Clock:
+    """Counts down a time cap; give it to trainings as their progress."""
+
+    def __init__(self, minutes: float) -> None:
+        self._end_s = monotonic() + 60 * minutes
+
+    def __call__(self, _epoch: int, _figures: object) -> None:
+        self.check()
+
+    def check(self) -> None:
+        """Raise when the time is over."""
+        if monotonic() > self._end_s:
+            raise OutOfTime
+
+
+def arguments(text: str, *, minutes: float, **more: Any) -> argparse.Namespace:
+    """Parse the arguments that all of them take: the data folder and the time cap."""
+    parser = argparse.ArgumentParser(description=text.splitlines()[0])
+    parser.add_argument("data", nargs="?", default=os.environ.get("IPJ_EDGE_DATA", "../shared/data"), type=Path)
+    parser.add_argument("--minutes", type=float, default=minutes, help="time cap")
+    for name, value in more.items():
+        parser.add_argument(f"--{name}", type=type(value), default=value)
+    return parser.parse_args()
+
+
+def cifar_data(data: Path, *, size: int = 64) -> tuple[ArrayBatches, ArrayBatches, np.ndarray]:
+    """Return training batches (4,000 images), test batches (1,000 images) and the training images."""
+    images, labels = cifar.load_images(data / "cifar10", "train")
+    test_images, test_labels = cifar.load_images(data / "cifar10", "test")
+    return (
+        ArrayBatches(images, labels, size=size, seed=0),
+        ArrayBatches(test_images, test_labels, size=250),
+        images,
+    )
+
+
+def resnet(data: Path, depth: int) -> nn.Module:
+    """Return ResNet-20 or ResNet-56 with its public weights."""
+    files = {20: "resnet20-12fca82f.th", 56: "resnet56-4bfd9763.th"}
+    make = {20: cifar.resnet20, 56: cifar.resnet56}
+    return cifar.load_public_weights(make[depth](), data / "models" / "cifar10_resnet20" / files[depth])
+
+
+def mnist(data: Path, name: str, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first images (n, 1, 28, 28) in 0..1 and labels; name is ``train`` or ``t10k``."""
+    with gzip.open(data / "mnist" / f"{name}-images-idx3-ubyte.gz") as file:
+        pixels = np.frombuffer(file.read(16 + 784 * count), np.uint8, offset=16).reshape(-1, 1, 28, 28)
+    with gzip.open(data / "mnist" / f"{name}-labels-idx1-ubyte.gz") as file:
+        labels = np.frombuffer(file.read(8 + count), np.uint8, offset=8).astype(np.int64)
+    return (pixels / 255).astype(np.float32), labels
+
+
+def bundle_of(
+    module: nn.Module,
+    target: str,
+    precision: Precision,
+    calibration: np.ndarray,
+    folder: Path,
+    name: str,
+    *,
+    ranges: TrainedRanges | None = None,
+    data: str | None = None,
+) -> tuple[Path | None, tuple[float, float] | None, str]:
+    """Convert a module for a target; return the bundle, (source, bundle) accuracy, and why there is none."""
+    program, samples = folder / f"{name}.pt2", folder / f"{name}.npz"
+    export(module, "x", torch.from_numpy(calibration[:2]), program)
+    np.savez(samples, x=calibration)
+    request = ConvertRequest(
+        source=str(program), targets=(target,), precisions=(precision,), into=folder, name=name, force=True,
+        calibration=str(samples), ranges=ranges if precision == "int8" else None, data=data, tolerance=1.0,
+    )  # fmt: skip
+    (outcome,) = convert(request)
+    return (None if outcome.bundle is None else outcome.bundle.path), outcome.accuracy, str(outcome.error or "")
+
+
+def seconds_on(target: str, bundles: Mapping[str, Path], x: np.ndarray, rounds: int = 400) -> dict[str, float]:
+    """Return the median seconds of one inference of each bundle, on one thread, taking turns."""
+    models = {name: ipj_edge.load(path, threads=1) for name, path in bundles.items()}
+    try:
+        calls = {name: (lambda model=model: model.run(x[:1])) for name, model in models.items()}
+        return medians_s(calls, rounds)
+    finally:
+        for model in models.values():
+            model.close()
+
+
+def compare_on_targets(
+    modules: Mapping[str, nn.Module], x: np.ndarray, targets: tuple[str, ...] = TARGETS
+) -> dict[str, dict[str, float]]:
+    """Convert modules to fp32 for each target and return seconds by target and name."""
+    found = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for target in targets:
+            made = {
+                name: bundle_of(module, target, "fp32", x[:64], Path(folder), name)[0]
+                for name, module in modules.items()
+            }
+            found[target] = seconds_on(target, {name: path for name, path in made.items() if path is not None}, x)
+    return found
