@@ -4,7 +4,8 @@
 
 Keyword spotting on the MLPerf Tiny features (800 to train, 200 to test). The network is of the kind that suffers from
 int8: depthwise layers without an activation behind them, and channels whose sizes differ, as batch normalisation and
-weight decay leave them (here by a factor of up to twenty, put there by rescaling that changes no answer). The goal: better than PTQ where PTQ loses a point or more, on all targets.
+weight decay leave them (here by a factor of up to twenty, put there by rescaling that changes no answer). The goal:
+better than PTQ where PTQ loses a point or more, on all targets.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ def features(data: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def spread_channels(net: Separable, decades: float = SPREAD_DECADES) -> None:
-    """Scale the channels between a depthwise layer and the next by factors of up to so many decades: the function stays."""
+    """Scale channels between a depthwise layer and the next by up to so many decades: the function stays."""
     random = np.random.default_rng(0)
     blocks = [one for one in net.body if isinstance(one, nn.Sequential)]
     for depthwise, point in zip(blocks[1::2], blocks[2::2], strict=True):
