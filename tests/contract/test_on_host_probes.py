@@ -35,10 +35,10 @@ def test_a_missing_sensor_is_a_reason(name: str, nothing: ProbeOptions):
 
 @pytest.mark.parametrize("name", PROBES)
 def test_opening_a_missing_sensor_gives_the_same_reason_as_an_error(name: str, nothing: ProbeOptions):
-    probe = load_probe(name)
+    probe, threads = load_probe(name), threading.active_count()
     with pytest.raises((ProbeUnavailableError, MissingDependencyError)) as caught:
         probe.open(nothing)
     assert caught.value.exit_code in (6, 8)
     assert "\n" not in str(caught.value)
     assert probe.availability(nothing).reason in str(caught.value)
-    assert threading.active_count() == 1
+    assert threading.active_count() == threads
