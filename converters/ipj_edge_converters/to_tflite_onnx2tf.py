@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from ipj_edge.data import Samples
@@ -85,10 +86,10 @@ def _questions_and_answers(task: ConversionTask, batch: int) -> tuple[list[dict[
     """Return random samples and what the source answers.
 
     Real pictures may be grey or nearly flat, which hides a swapped axis. Integers (ids, settings) are drawn only
-    where their range is known, and else taken from the calibration data.
+    where their range is known, and else taken from the calibration data; bytes are pixels and take any value.
     """
     source = task.source
-    drawn = example_arrays(source.inputs, _SAMPLES * batch)
+    drawn = example_arrays([_with_range(spec) for spec in source.inputs], _SAMPLES * batch)
     arrays = {spec.name: array for spec, array in zip(source.inputs, drawn, strict=True)}
     for spec in source.inputs:
         if task.calibration is not None and spec.dtype != "float32" and spec.value_range is None:
@@ -101,6 +102,11 @@ def _questions_and_answers(task: ConversionTask, batch: int) -> tuple[list[dict[
         [{argument(index): each[name] for index, name in enumerate(inputs)} for each in feeds],
         [{output_argument(index): each[name] for index, name in enumerate(outputs)} for each in answers],
     )
+
+
+def _with_range(spec: TensorSpec) -> TensorSpec:
+    pixels = spec.dtype == "uint8" and spec.value_range is None
+    return msgspec.structs.replace(spec, value_range=(0.0, 255.0)) if pixels else spec
 
 
 def _as_many(values: Any, spec: TensorSpec, count: int) -> Array:
