@@ -58,12 +58,13 @@ def arguments(text: str, *, minutes: float, **more: Any) -> argparse.Namespace:
     return parser.parse_args()
 
 
-def cifar_data(data: Path, *, size: int = 64) -> tuple[ArrayBatches, ArrayBatches, np.ndarray]:
-    """Return training batches (4,000 images), test batches (1,000 images) and the training images."""
+def cifar_data(data: Path, *, size: int = 64, mirrored: bool = False) -> tuple[ArrayBatches, ArrayBatches, np.ndarray]:
+    """Return training batches (4,000 images, and their mirror images), test batches (1,000) and the training images."""
     images, labels = cifar.load_images(data / "cifar10", "train")
     test_images, test_labels = cifar.load_images(data / "cifar10", "test")
+    seen = np.concatenate([images, images[..., ::-1]]) if mirrored else images
     return (
-        ArrayBatches(images, labels, size=size, seed=0),
+        ArrayBatches(seen, np.resize(labels, len(seen)), size=size, seed=0),
         ArrayBatches(test_images, test_labels, size=250),
         images,
     )

@@ -21,7 +21,7 @@ def main() -> None:
     """Prune, fine-tune, convert, measure, print."""
     chosen = arguments(__doc__ or "", minutes=20, epochs=8, criterion="taylor")
     clock = Clock(chosen.minutes)
-    batches, test, images = cifar_data(chosen.data)
+    batches, test, images = cifar_data(chosen.data, mirrored=True)
     original = resnet(chosen.data, 20)
     before = accuracy(original, test)
     answers = TeacherAnswers(deepcopy(original))
@@ -36,7 +36,8 @@ def main() -> None:
 
     net = deepcopy(original)
     plan = PrunePlan(target=0.5, criterion=chosen.criterion, round_to=4)
-    report = prune(net, torch.zeros(2, 3, 32, 32), plan, batches=batches, recover=recover)
+    few, _, _ = cifar_data(chosen.data)
+    report = prune(net, torch.zeros(2, 3, 32, 32), plan, batches=few, recover=recover)
     after = accuracy(net, test)
     lost = 100 * (before - after)
     print(
