@@ -47,12 +47,14 @@ class Choices(NamedTuple):
     Attributes:
         reduce_range: Use 7 bits for weights, which CPUs without 8-bit dot products need to be exact.
         keep_float: Patterns of operators to leave in floating point.
+        float_nodes: Names of further nodes to leave in floating point; those that folding took away are ignored.
         ranges: Trained ranges to use where an activation has one.
         symmetric: Activations int8 around zero and biases in float, the only form TensorRT computes in integers.
     """
 
     reduce_range: bool = False
     keep_float: tuple[str, ...] = ()
+    float_nodes: frozenset[str] = frozenset()
     symmetric: bool = False
     ranges: TrainedRanges | None = None
 
@@ -80,6 +82,7 @@ def quantize(source: Path, inputs: tuple[TensorSpec, ...], calibration: Mapping[
         prepared, written = (Path(folder) / f"{step}.onnx" for step in ("prepared", "int8"))
         ready = prepare(load_onnx(source), source.name)
         excluded = kept_nodes(ready, choices.keep_float)
+        excluded += [node.name for node in ready.graph.node if node.name in choices.float_nodes]
         onnx.save_model(ready, str(prepared))
         try:
             symmetric = {"ActivationSymmetric": True, "QuantizeBias": False}

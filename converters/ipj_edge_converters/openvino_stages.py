@@ -18,6 +18,7 @@ from ipj_edge_converters.onnx_files import load_onnx, save_onnx
 from ipj_edge_converters.onnx_quantize import Choices, quantize
 from ipj_edge_converters.onnx_stage import last_exit_only
 from ipj_edge_converters.onnx_weights import count_weights
+from ipj_edge_converters.stage_precisions import float_nodes
 
 
 class StagedOnnx(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +49,12 @@ def stage_and_convert(task: ConversionTask, convert: Any) -> StageFiles:
     with TemporaryDirectory(prefix="ipj-edge-") as folder:
         whole = Path(folder) / "whole.onnx"
         if quantizing:
-            choices = Choices(reduce_range=not full_range, keep_float=task.keep_float, ranges=task.ranges)
+            choices = Choices(
+                reduce_range=not full_range,
+                keep_float=task.keep_float,
+                float_nodes=float_nodes(task),
+                ranges=task.ranges,
+            )
             save_onnx(quantize(source.onnx_path(), source.inputs, task.calibration or {}, choices), whole)
         else:
             save_onnx(load_onnx(source.onnx_path()), whole)

@@ -21,6 +21,7 @@ from ipj_edge_converters.onnx_quantize import Choices, quantize
 from ipj_edge_converters.onnx_stage import last_exit_only
 from ipj_edge_converters.onnx_weights import count_weights
 from ipj_edge_converters.sources.feeds import static_batch
+from ipj_edge_converters.stage_precisions import float_nodes
 
 _FILE = "model.onnx"
 
@@ -73,7 +74,14 @@ def _converted(task: ConversionTask) -> tuple[Any, str]:
         model = quantize_dynamically(source, keep_float=task.keep_float, reduce_range=not exact)
     else:
         model = statically_quantized(
-            task, source, Choices(reduce_range=not exact, keep_float=task.keep_float, ranges=task.ranges)
+            task,
+            source,
+            Choices(
+                reduce_range=not exact,
+                keep_float=task.keep_float,
+                float_nodes=float_nodes(task),
+                ranges=task.ranges,
+            ),
         )
     return model, "vnni" if exact else ""
 

@@ -17,6 +17,7 @@ from ipj_edge.values import Port, Precision, Scheme, TensorSpec
 from ipj_edge_converters import tflite_file
 from ipj_edge_converters.cut_tflite import cut_tflite, last_exit_only, ports_of
 from ipj_edge_converters.litert_quiet import quiet_litert
+from ipj_edge_converters.stage_precisions import float_tensors
 from ipj_edge_converters.tflite_calibration import CalibrationSamples, argument, output_argument, quantized
 from ipj_edge_converters.tflite_file import TfliteFacts, TfliteTensor
 from ipj_edge_converters.tflite_recipes import dynamically_quantized, kept_operators, with_half_weights
@@ -179,7 +180,7 @@ def in_precision(data: bytes, task: ConversionTask, batch: int, tensorwise: Sequ
     """
     if task.precision == "fp32":
         return data
-    kept = kept_operators(data, task.keep_float)
+    kept = (*kept_operators(data, task.keep_float), *_float_stages(data, task, batch))
     if task.precision == "fp16":
         with quiet_litert():
             return with_half_weights(data, kept)
@@ -191,6 +192,16 @@ def in_precision(data: bytes, task: ConversionTask, batch: int, tensorwise: Sequ
     samples = CalibrationSamples(task.calibration, task.source.inputs, batch)
     with quiet_litert():
         return quantized(data, samples, kept, tensorwise=tensorwise, ranges=task.ranges)
+
+
+def _float_stages(data: bytes, task: ConversionTask, batch: int) -> tuple[str, ...]:
+    """Return the operators of the stages of a float file that are to stay float."""
+    if "fp32" not in task.stage_precisions:
+        return ()
+    facts = tflite_file.read_facts(data)
+    takes = _ports(task.source.inputs, facts.inputs, side="input", argument_of=argument)
+    adds = _ports(task.source.outputs, facts.outputs, side="output", argument_of=output_argument)
+    return float_tensors(task, data, takes, adds, batch)
 
 
 def write_and_read_back(
@@ -220,7 +231,8 @@ def write_and_read_back(
     takes = _ports(task.source.inputs, facts.inputs, side="input", argument_of=argument)
     adds = _ports(task.source.outputs, facts.outputs, side="output", argument_of=output_argument)
     if task.precision == "int8":
-        _check_int8(facts, () if task.keep_float or task.scheme == "dynamic" else (*takes, *adds))
+        mixed = task.keep_float or task.scheme == "dynamic" or "fp32" in task.stage_precisions
+        _check_int8(facts, () if mixed else (*takes, *adds))
     if task.precision == "int8" and task.scheme == "static":
         for port in takes:
             check_coverage(port, np.asarray((task.calibration or {})[port.name]))

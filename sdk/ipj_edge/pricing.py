@@ -69,14 +69,14 @@ def mac_costs(manifest: Manifest) -> StageCosts:
     return StageCosts(unit="MAC", source="counted", stages=stages)
 
 
-def price_stages(model: Model, whole: Model, samples: Samples, gate: Gate, options: PricingOptions) -> Prices:
+def price_stages(model: Model, whole: Model, samples: Samples, gate: Gate | None, options: PricingOptions) -> Prices:
     """Run every stage, and the unsplit program, in windows of its own at batch 1.
 
     Args:
         model: The bundle, loaded with its stages.
         whole: The same bundle, its unsplit program.
         samples: Real inputs.
-        gate: A gate whose cost is part of every stage but the last.
+        gate: A gate whose cost is part of every stage but the last; None for the stages alone.
         options: Probe and windows.
     """
     boundaries = load_target(model.manifest.target).boundaries
@@ -105,7 +105,7 @@ def _costs(unit: str, source: str, values: Sequence[float]) -> StageCosts:
     return StageCosts(unit=unit, source=source, stages=stages[:-1], unsplit=stages[-1])  # type: ignore[arg-type]
 
 
-def _stage_calls(model: Model, samples: Samples, gate: Gate) -> list[list[Callable[[], object]]]:
+def _stage_calls(model: Model, samples: Samples, gate: Gate | None) -> list[list[Callable[[], object]]]:
     """Return for every stage one call a cached sample: the stage, its exit in real values, and the gate."""
     calls: list[list[Callable[[], object]]] = [[] for _ in model.sessions]
     for feeds in _rows(model, samples):

@@ -183,6 +183,8 @@ class ConversionTask(msgspec.Struct, frozen=True, kw_only=True):
         ranges: Trained activation ranges to use instead of calibrated ones where they are known; the calibration
             samples are then those they were recorded with. None calibrates everything.
         exits: Outputs that are exits, in any order: the converted file is cut into a stage for each. Empty = whole.
+        stage_precisions: Precision of every stage by depth, ``fp32`` or ``int8``, in an int8 conversion; empty = all
+            int8.
         scheme: How to quantize, see `ChoosesOperators`.
         keep_float: Glob patterns of operators to keep in floating point, see `ChoosesOperators`.
         providers: Execution providers by their short names, best first, see `ChoosesProviders`; empty = its default.
@@ -204,6 +206,7 @@ class ConversionTask(msgspec.Struct, frozen=True, kw_only=True):
     half_io: bool = False
     min_mapped: float | None = None
     exits: tuple[str, ...] = ()
+    stage_precisions: tuple[Precision, ...] = ()
 
 
 class StageCut(msgspec.Struct, frozen=True, kw_only=True):

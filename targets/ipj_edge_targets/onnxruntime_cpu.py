@@ -77,7 +77,7 @@ class OnnxruntimeCpu:
         for stage in bundle.manifest.stages:
             options = session_options(onnxruntime, settings)
             loaded = load(onnxruntime, bundle.path / stage.file, options, [PROVIDER])
-            effective = _effective(onnxruntime, loaded, settings, _EXECUTION_PRECISION[precision])
+            effective = _effective(onnxruntime, loaded, settings, _EXECUTION_PRECISION[stage.precision])
             sessions.append(OnnxruntimeSession(stage, loaded, effective))
         return tuple(sessions)
 

@@ -55,17 +55,18 @@ class OpenvinoCpu:
             raise TargetUnavailableError(f"'{self.name}' runs {', '.join(self.precisions)}, not {precision}")
         require_isa(bundle.manifest, settings)
         openvino = import_openvino()
-        request = CompileRequest(
-            openvino=openvino,
-            core=openvino.Core(),
-            batch_names=_batch_names(bundle),
-            precision=_EXECUTION_PRECISION[precision],
-            settings=settings,
-        )
-        return tuple(
-            OpenvinoSession(stage, Programs(request, bundle.path / stage.file, stage))
-            for stage in bundle.manifest.stages
-        )
+        core, batch_names = openvino.Core(), _batch_names(bundle)
+        sessions = []
+        for stage in bundle.manifest.stages:
+            request = CompileRequest(
+                openvino=openvino,
+                core=core,
+                batch_names=batch_names,
+                precision=_EXECUTION_PRECISION[stage.precision],
+                settings=settings,
+            )
+            sessions.append(OpenvinoSession(stage, Programs(request, bundle.path / stage.file, stage)))
+        return tuple(sessions)
 
 
 def _batch_names(bundle: Bundle) -> frozenset[str]:

@@ -82,6 +82,12 @@ if TYPE_CHECKING:
     metavar="EXITS",
     help="Cut the model into stages at these outputs (a comma between them); exits takes all outputs.",
 )
+@click.option(
+    "--stage-precision",
+    default="",
+    metavar="LIST",
+    help="Precision of every stage of int8 bundles with several exits, e.g. fp32,int8,int8; auto measures.",
+)
 @click.option("--name", default="", help="Name of the bundles. Default: the source's.")
 @click.option("--seed", default=0, show_default=True, help="Seed of the random inputs.")
 @click.option("--force", is_flag=True, help="Replace bundles that are there.")
@@ -118,6 +124,7 @@ def _request(**options: Any) -> ConvertRequest:
         preprocessing=_parse.preprocessing(options.pop("preprocess")),
         min_mapped=_parse.share(options.pop("min_mapped")),
         max_accuracy_drop=_parse.drop(options.pop("max_accuracy_drop")),
+        stage_precision=tuple(name for name in options.pop("stage_precision").split(",") if name),
         split_at=tuple(name for name in options.pop("split_at").split(",") if name),
         **options,
     )

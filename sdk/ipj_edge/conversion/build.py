@@ -96,6 +96,7 @@ def _convert(prepared: Prepared, converter: Converter, target: str, precision: P
         isa=request.isa,
         ranges=trained_ranges(prepared) if precision == "int8" else None,
         exits=prepared.exits,
+        stage_precisions=prepared.stage_precisions if precision == "int8" else (),
         scheme=request.scheme or "static",
         keep_float=request.keep_float if precision != "fp32" else (),
         providers=request.providers,

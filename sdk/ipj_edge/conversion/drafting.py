@@ -78,6 +78,8 @@ def _stages(prepared: Prepared, precision: Precision, files: StageFiles, folder:
     """Return the stages by depth; a model that was not cut is its own only stage."""
     if not files.stages:
         return (_whole(prepared, precision, files, folder),)
+    wanted = prepared.stage_precisions if precision == "int8" and prepared.stage_precisions else ()
+    wanted = wanted or (precision,) * len(files.stages)
     return tuple(
         StageSpec(
             name=cut.name,
@@ -85,14 +87,14 @@ def _stages(prepared: Prepared, precision: Precision, files: StageFiles, folder:
             takes=cut.takes,
             adds=cut.adds,
             exit_output=cut.exit_output,
-            precision=precision,
+            precision=stage_precision,
             macs=cut.macs,
             macs_reason=cut.macs_reason,
             parameters=cut.parameters,
             file_bytes=_engine_bytes(folder, cut.file),
             operators=cut.operators,
         )
-        for cut in files.stages
+        for cut, stage_precision in zip(files.stages, wanted, strict=True)
     )
 
 

@@ -25,6 +25,7 @@ from ipj_edge.conversion.reference import (
     whole_batches,
 )
 from ipj_edge.conversion.request import ConvertRequest, Outcome
+from ipj_edge.conversion.stage_choice import with_stage_precisions
 from ipj_edge.data import Samples, load_samples
 from ipj_edge.errors import ConfigError, DataError, IpjEdgeError
 from ipj_edge.manifest import SUFFIX, Bundle
@@ -184,7 +185,8 @@ def _one(prepared: Prepared, target: str, precision: Precision, progress: Progre
     try:
         check_free(destination, force=request.force)
         with workspace(destination) as folder:
-            proven = build(prepared, name, target, precision, folder, progress)
+            chosen = with_stage_precisions(prepared, target, progress) if precision == "int8" else prepared
+            proven = build(chosen, name, target, precision, folder, progress)
             publish(folder, destination, force=request.force)
     except IpjEdgeError as error:
         return Outcome(target, precision, seconds=monotonic() - start, error=error)

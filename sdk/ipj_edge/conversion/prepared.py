@@ -10,6 +10,7 @@ from ipj_edge.conversion.reference import Reference
 from ipj_edge.conversion.request import ConvertRequest
 from ipj_edge.data import Samples
 from ipj_edge.protocols import MacCount
+from ipj_edge.values import Precision
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,6 +24,7 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
         reference: What the source answers.
         counted: Multiply-accumulates and weights.
         exits: Outputs that are exits; empty for a plain model.
+        stage_precisions: Precision of every stage of an int8 bundle; empty = all int8.
         warnings: What the user should know about the data.
     """
 
@@ -33,4 +35,5 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     reference: Reference
     counted: MacCount
     exits: tuple[str, ...] = ()
+    stage_precisions: tuple[Precision, ...] = ()
     warnings: tuple[str, ...] = ()

@@ -34,6 +34,8 @@ class ConvertRequest(msgspec.Struct, frozen=True, kw_only=True):
         max_batch: Largest batch given to an engine at once.
         split_at: Outputs that are exits: the model is cut into a stage for each. ``("exits",)`` takes all outputs;
             empty takes what the source itself calls exits.
+        stage_precision: Precision of every stage by depth, of int8 bundles with several exits; ``("auto",)`` measures
+            which is cheaper here, stage by stage; empty = all int8.
         name: Name of the bundles; empty takes the source's.
         seed: Seed of the random inputs.
         force: Replace bundles that are there already.
@@ -62,6 +64,7 @@ class ConvertRequest(msgspec.Struct, frozen=True, kw_only=True):
     ranges: TrainedRanges | None = None
     max_batch: int = 32
     split_at: tuple[str, ...] = ()
+    stage_precision: tuple[str, ...] = ()
     name: str = ""
     seed: int = 0
     force: bool = False

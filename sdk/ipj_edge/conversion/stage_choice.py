@@ -1,0 +1,66 @@
+"""``--stage-precision auto``: measure every stage at fp32 and at int8 on this machine, keep the cheaper."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import get_args
+
+import msgspec
+
+from ipj_edge.conversion.build import build
+from ipj_edge.conversion.prepared import Prepared
+from ipj_edge.errors import ConfigError, EngineCrashError
+from ipj_edge.values import Precision
+
+# int8 is smaller: float has to be this much quicker to be worth its bytes.
+_MARGIN = 0.95
+_TIMEOUT_S = 600.0
+
+
+def with_stage_precisions(prepared: Prepared, target: str, progress: Callable[[str], None]) -> Prepared:
+    """Return what int8 bundles are built from, the precision of every stage decided.
+
+    Raises:
+        ConfigError: precisions for a model with one exit, or not among fp32 and int8.
+        ConversionError: a bundle to measure could not be built.
+    """
+    wanted = prepared.request.stage_precision
+    if not wanted:
+        return prepared
+    if not prepared.exits:
+        raise ConfigError("--stage-precision needs a model with several exits (--split-at)")
+    if wanted == ("auto",):
+        return msgspec.structs.replace(prepared, stage_precisions=_measured(prepared, target, progress))
+    if not set(wanted) <= {"fp32", "int8"}:
+        raise ConfigError(f"--stage-precision {','.join(wanted)}: expected fp32 or int8 for every stage, or auto")
+    chosen = tuple(precision for name in wanted for precision in get_args(Precision) if precision == name)
+    return msgspec.structs.replace(prepared, stage_precisions=chosen)
+
+
+def _measured(prepared: Prepared, target: str, progress: Callable[[str], None]) -> tuple[Precision, ...]:
+    times: dict[str, list[float]] = {}
+    for precision in ("fp32", "int8"):
+        progress(f"{target}: measuring every stage at {precision}")
+        with tempfile.TemporaryDirectory(prefix="ipj-edge-stages-") as folder:
+            into = Path(folder) / "stages"
+            into.mkdir()
+            build(prepared, "stages", target, precision, into, lambda _text: None)
+            times[precision] = _stage_seconds(into, target)
+    pairs = zip(times["fp32"], times["int8"], strict=True)
+    return tuple("fp32" if full < _MARGIN * small else "int8" for full, small in pairs)
+
+
+def _stage_seconds(bundle: Path, target: str) -> list[float]:
+    """Return the seconds of every stage, measured in a child: the bundle is not published yet."""
+    command = [sys.executable, "-m", "ipj_edge.conversion.stage_times", str(bundle)]
+    child = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+    if child.returncode != 0:
+        lines = [line for line in child.stderr.splitlines() if line.strip()]
+        raise EngineCrashError(target, child.returncode, lines[-1][:300] if lines else "")
+    found: list[float] = json.loads(child.stdout)
+    return found
