@@ -20,7 +20,8 @@ from torch import nn
 import ipj_edge
 from ipj_edge.conversion import ConvertRequest, convert
 from ipj_edge.values import Precision, TrainedRanges
-from ipj_edge_compress import ArrayBatches
+from ipj_edge_compress import ArrayBatches, MultiExit
+from ipj_edge_compress.losses import logits_of
 from ipj_edge_compress.programs import export
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -104,9 +105,18 @@ def bundle_of(
     request = ConvertRequest(
         source=str(program), targets=(target,), precisions=(precision,), into=folder, name=name, force=True,
         calibration=str(samples), ranges=ranges if precision == "int8" else None, data=data, tolerance=1.0,
+        labels=tuple(str(number) for number in range(_classes(module, calibration))),
+        split_at=("exits",) if isinstance(module, MultiExit) else (),
     )  # fmt: skip
     (outcome,) = convert(request)
     return (None if outcome.bundle is None else outcome.bundle.path), outcome.accuracy, str(outcome.error or "")
+
+
+def _classes(module: nn.Module, x: np.ndarray) -> int:
+    """Return the number of classes a model scores; 0 for one that does not look like a classifier."""
+    with torch.no_grad():
+        scores = logits_of(module.eval()(torch.from_numpy(x[:2])))[-1]
+    return scores.shape[-1] if scores.ndim == 2 and scores.shape[-1] <= 20 else 0
 
 
 def seconds_on(target: str, bundles: Mapping[str, Path], x: np.ndarray, rounds: int = 400) -> dict[str, float]:

@@ -78,7 +78,13 @@ def _table(folder: Path, chosen, steps, calibration: np.ndarray) -> None:  # typ
     for index, (name, module, made) in enumerate(steps):
         ranges = made and TrainedRanges(calibration_sha256=ranges_sha, activations=made.ranges)
         bundle, _, why = bundle_of(
-            module, chosen.target, "int8" if made else "fp32", calibration, folder, f"step{index}", ranges=ranges
+            module,
+            chosen.target,
+            "int8" if made else "fp32",
+            calibration,
+            folder,
+            f"step{index}",
+            ranges=ranges,
         )
         if bundle is None:
             print(f"{name:<22} not converted: {why}")

@@ -15,6 +15,7 @@ from ipj_edge.values import TrainedRanges
 # The names that `delivery` writes; importing it would import torch.
 _PROGRAM = "model.pt2"
 _RANGES = "quantization.json"
+_FIRST_STAGE = "stage_1.pt2"
 
 
 class _Written(msgspec.Struct, frozen=True):
@@ -28,11 +29,13 @@ class RunSource:
 
     Attributes:
         ranges: Trained ranges; None where nothing was trained for int8.
+        exits: Outputs of a network with exits, which is then cut into stages; empty for a plain one.
     """
 
-    def __init__(self, program: Source, name: str, ranges: TrainedRanges | None) -> None:
+    def __init__(self, program: Source, name: str, ranges: TrainedRanges | None, *, staged: bool) -> None:
         self._program = program
         self.name, self.ranges = name, ranges
+        self.exits = tuple(spec.name for spec in program.outputs) if staged else ()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._program, name)
@@ -55,7 +58,9 @@ class RunOpener:
         """
         folder = Path(request.location)
         program = load_source_opener("pt2").open(msgspec.structs.replace(request, location=str(folder / _PROGRAM)))
-        opened: Any = RunSource(program, folder.resolve().name, _ranges(folder / _RANGES))
+        opened: Any = RunSource(
+            program, folder.resolve().name, _ranges(folder / _RANGES), staged=(folder / _FIRST_STAGE).is_file()
+        )
         return opened
 
 
