@@ -70,14 +70,21 @@ def test_int8_is_confirmed_by_the_kernels_the_engine_chose(conv_source, convert,
     assert "execution_precision" in effective.read_back
 
 
+def said_to_be(bundle, precision):
+    """Return a bundle whose manifest claims another precision, for itself and for every stage."""
+    stages = tuple(msgspec.structs.replace(stage, precision=precision) for stage in bundle.manifest.stages)
+    manifest = msgspec.structs.replace(bundle.manifest, precision=precision, stages=stages)
+    return msgspec.structs.replace(bundle, manifest=manifest)
+
+
 def test_a_float_file_that_calls_itself_int8_is_refused(bundle):
-    lying = msgspec.structs.replace(bundle, manifest=msgspec.structs.replace(bundle.manifest, precision="int8"))
+    lying = said_to_be(bundle, "int8")
     with pytest.raises(TargetUnavailableError, match="execution precision: int8 was asked for, the engine gives f32"):
         open_one(lying)
 
 
 def test_a_bf16_bundle_computes_in_bf16_or_says_why_not(bundle):
-    bf16 = msgspec.structs.replace(bundle, manifest=msgspec.structs.replace(bundle.manifest, precision="bf16"))
+    bf16 = said_to_be(bundle, "bf16")
     if {"avx512_bf16", "amx_bf16"} & host.cpu_flags():
         assert open_one(bf16).effective.execution_precision == "bf16"
     else:
