@@ -21,7 +21,7 @@ from stage_chain import Rivals, fifth_percentiles, link, openvino_request
 
 from ipj_edge_converters.cut_openvino import cut_openvino
 from ipj_edge_converters.onnx_files import save_onnx
-from ipj_edge_converters.onnx_quantize import quantize
+from ipj_edge_converters.onnx_quantize import Choices, quantize
 from ipj_edge_converters.openvino_file import import_openvino
 from ipj_edge_converters.openvino_quantize import quantize as quantize_openvino
 from ipj_edge_converters.to_openvino import read_onnx
@@ -105,7 +105,7 @@ def both_ways(data: Path, folder: Path) -> dict[str, Chain]:
     calibration = {"input": resnet20_exits.images(data, "train_0")[:200]}
     inputs, core = resnet20_exits.INPUTS, import_openvino().Core()
     qdq, own = folder / "qdq.onnx", folder / "own.xml"
-    save_onnx(quantize(data / resnet20_exits.ONNX_FILE, inputs, calibration, reduce_range=False), qdq)
+    save_onnx(quantize(data / resnet20_exits.ONNX_FILE, inputs, calibration, Choices()), qdq)
     cuts = cut_openvino(qdq, resnet20_exits.EXITS, inputs, folder)
     graph = quantize_openvino(read_onnx(data / resnet20_exits.ONNX_FILE), calibration, inputs, full_range=True)
     import_openvino().save_model(graph, own, compress_to_fp16=False)

@@ -31,7 +31,7 @@ from ipj_edge_converters.cut_onnx import cut_onnx
 from ipj_edge_converters.cut_openvino import cut_openvino
 from ipj_edge_converters.cut_tflite import cut_tflite
 from ipj_edge_converters.onnx_files import save_onnx
-from ipj_edge_converters.onnx_quantize import quantize
+from ipj_edge_converters.onnx_quantize import Choices, quantize
 from ipj_edge_converters.openvino_file import import_openvino
 from ipj_edge_converters.to_openvino import read_onnx
 
@@ -190,7 +190,7 @@ def every_rival(data: Path, folder: Path) -> dict[tuple[str, str], Rivals]:
     image = resnet20_exits.images(data, "test_0")[:1]
     calibration = {"input": resnet20_exits.images(data, "train_0")[:200]}
     files = {"fp32": data / resnet20_exits.ONNX_FILE, "int8": folder / "int8.onnx"}
-    save_onnx(quantize(files["fp32"], resnet20_exits.INPUTS, calibration, reduce_range=False), files["int8"])
+    save_onnx(quantize(files["fp32"], resnet20_exits.INPUTS, calibration, Choices()), files["int8"])
     found = {}
     for precision, path in files.items():
         for engine, cut, rivals in (

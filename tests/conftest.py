@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -17,6 +18,11 @@ ROOT = Path(__file__).resolve().parent.parent
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 # Tests run in one process a core: a training with threads of its own would only wait for the others.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Continuous integration tries the same examples every time; developers' machines go on looking for new ones.
+settings.register_profile("ci", derandomize=True)
+if os.environ.get("CI"):
+    settings.load_profile("ci")
 
 
 def _data_folder() -> Path | None:

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ipj_edge.errors import ConfigError
-from ipj_edge.protocols import ConversionTask, StageCut
+from ipj_edge.protocols import ConversionTask
 from ipj_edge.values import Port
 from ipj_edge_converters import tflite_file
 from ipj_edge_converters.cut_onnx import cut_onnx
@@ -20,27 +19,19 @@ from ipj_edge_converters.onnx_files import load_onnx
 
 
 def float_nodes(task: ConversionTask) -> frozenset[str]:
-    """Return the names of the ONNX nodes of stages that stay float.
-
-    Raises:
-        ConfigError: not one precision a stage.
-    """
+    """Return the names of the ONNX nodes of stages that stay float."""
     if "fp32" not in task.stage_precisions:
         return frozenset()
     with TemporaryDirectory(prefix="ipj-edge-") as folder:
         cuts = cut_onnx(task.source.onnx_path(), task.exits, task.source.inputs, Path(folder))
         names = [[node.name for node in load_onnx(Path(folder) / cut.file).graph.node] for cut in cuts]
-    return _only_in_float(task, cuts, names)
+    return _only_in_float(task, names)
 
 
 def float_tensors(
     task: ConversionTask, data: bytes, takes: Sequence[Port], adds: Sequence[Port], batch: int
 ) -> tuple[str, ...]:
-    """Return the operators, by their first output tensor, of the stages of a float .tflite file that stay float.
-
-    Raises:
-        ConfigError: not one precision a stage.
-    """
+    """Return the operators, by their first output tensor, of the stages of a float .tflite file that stay float."""
     if "fp32" not in task.stage_precisions:
         return ()
     with TemporaryDirectory(prefix="ipj-edge-") as folder:
@@ -50,16 +41,11 @@ def float_tensors(
         names = [_first_outputs((Path(folder) / cut.file).read_bytes()) for cut in cuts]
     # Ends of a stage go by the model's names, in the whole file by the file's own.
     own = {port.name: port.engine_name for port in adds}
-    return tuple(sorted(own.get(name, name) for name in _only_in_float(task, cuts, names)))
+    return tuple(sorted(own.get(name, name) for name in _only_in_float(task, names)))
 
 
-def _only_in_float(task: ConversionTask, cuts: Sequence[StageCut], names: Sequence[Sequence[str]]) -> frozenset[str]:
+def _only_in_float(task: ConversionTask, names: Sequence[Sequence[str]]) -> frozenset[str]:
     """Return the names that stages kept float have and the others have not (constants are in several)."""
-    if len(task.stage_precisions) != len(cuts):
-        raise ConfigError(
-            f"--stage-precision has {len(task.stage_precisions)} precisions for a model with {len(cuts)} stages: "
-            "give one a stage, by depth"
-        )
     pairs = list(zip(task.stage_precisions, names, strict=True))
     quantized = {name for precision, found in pairs if precision != "fp32" for name in found}
     return frozenset(name for precision, found in pairs if precision == "fp32" for name in found) - quantized

@@ -68,10 +68,12 @@ class StreamState:
     Attributes:
         remainder: Bytes that could not be decided on yet.
         aligned: Binary only: whether the remainder begins where a sample or a mark begins.
+        before: Binary only: the byte before the remainder, which may turn out to begin a time stamp.
     """
 
     remainder: bytes = b""
     aligned: bool = True
+    before: bytes = b""
 
 
 _STAMP = re.compile(r"TimeStamp: *(\d+)s +(\d+)ms, buff +(\d+)%")
@@ -180,8 +182,8 @@ def decode_binary(state: StreamState, data: bytes) -> tuple[StreamChunk, StreamS
     High bits of 0xF open a mark ``F0 Fx … FF FF``. Marks have odd lengths, so nothing but counting keeps samples
     aligned: when a mark is not one, bytes were lost, and decoding goes on at the next time stamp.
     """
-    buffer = state.remainder + data
-    aligned, position, count = state.aligned, 0, 0
+    buffer = state.before + state.remainder + data
+    aligned, position, count = state.aligned, len(state.before), 0
     values: list[Array] = []
     marks: list[Mark] = []
     while True:
@@ -204,7 +206,8 @@ def decode_binary(state: StreamState, data: bytes) -> tuple[StreamChunk, StreamS
         marks.append(_binary_mark(buffer[position : position + size], count))
         position += size
     merged = np.concatenate(values) if values else np.empty(0)
-    return StreamChunk(values=merged, marks=tuple(marks)), StreamState(remainder=buffer[position:], aligned=aligned)
+    left = StreamState(remainder=buffer[position:], aligned=aligned, before=buffer[max(position - 1, 0) : position])
+    return StreamChunk(values=merged, marks=tuple(marks)), left
 
 
 def _samples(buffer: bytes, position: int) -> Array:

@@ -38,6 +38,11 @@ def with_stage_precisions(prepared: Prepared, target: str, progress: Callable[[s
         return msgspec.structs.replace(prepared, stage_precisions=_measured(prepared, target, progress))
     if not set(wanted) <= {"fp32", "int8"}:
         raise ConfigError(f"--stage-precision {','.join(wanted)}: expected fp32 or int8 for every stage, or auto")
+    if len(wanted) != len(prepared.exits):
+        raise ConfigError(
+            f"--stage-precision has {len(wanted)} precisions for a model with {len(prepared.exits)} exits: "
+            "give one a stage, by depth"
+        )
     chosen = tuple(precision for name in wanted for precision in get_args(Precision) if precision == name)
     return msgspec.structs.replace(prepared, stage_precisions=chosen)
 

@@ -16,7 +16,7 @@ from ipj_edge_converters.cut_onnx import cut_onnx
 from ipj_edge_converters.cut_openvino import cut_openvino
 from ipj_edge_converters.onnx_files import save_onnx
 from ipj_edge_converters.onnx_macs import count_onnx
-from ipj_edge_converters.onnx_quantize import quantize
+from ipj_edge_converters.onnx_quantize import Choices, quantize
 from ipj_edge_converters.onnx_stage import last_exit_only
 
 NAMES = (
@@ -252,7 +252,7 @@ def quantized(tmp_path: Path, model_of: Callable, feeds_of: Callable) -> Callabl
 
     def make(network: Any) -> Path:
         save_onnx(model_of(network), tmp_path / "float.onnx")
-        model = quantize(tmp_path / "float.onnx", network.inputs, feeds_of(network, 64), reduce_range=False)
+        model = quantize(tmp_path / "float.onnx", network.inputs, feeds_of(network, 64), Choices())
         save_onnx(model, tmp_path / "whole.onnx")
         return tmp_path / "whole.onnx"
 

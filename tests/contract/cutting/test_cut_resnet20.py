@@ -15,7 +15,7 @@ from ipj_edge_converters.cut_openvino import cut_openvino
 from ipj_edge_converters.cut_tflite import cut_tflite, last_exit_only
 from ipj_edge_converters.onnx_files import load_onnx, save_onnx
 from ipj_edge_converters.onnx_macs import count_onnx
-from ipj_edge_converters.onnx_quantize import quantize
+from ipj_edge_converters.onnx_quantize import Choices, quantize
 from ipj_edge_converters.onnx_stage import last_exit_only as last_exit_only_onnx
 
 pytestmark = [pytest.mark.data, pytest.mark.slow]
@@ -39,7 +39,7 @@ def whole(
         return published
     path = tmp_path_factory.mktemp("int8") / "whole.onnx"
     calibration = {"input": resnet20_exits.images(data_folder, "train_0")[:200]}
-    save_onnx(quantize(published, resnet20_exits.INPUTS, calibration, reduce_range=False), path)
+    save_onnx(quantize(published, resnet20_exits.INPUTS, calibration, Choices()), path)
     return path
 
 

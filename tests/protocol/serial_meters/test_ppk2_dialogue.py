@@ -129,6 +129,9 @@ def test_the_device_under_test_gets_power_or_there_is_no_current() -> None:
     emulator = Ppk2Emulator(constant(0.010))
     with PtyHost(emulator) as host:
         open_on(host, voltage_v=1.8).stop()
+        deadline = time.monotonic() + 10
+        while not emulator.powered and time.monotonic() < deadline:
+            time.sleep(0.01)
     assert (emulator.powered, emulator.mode, emulator.vdd_mv) == (True, 2, 1800)
 
 

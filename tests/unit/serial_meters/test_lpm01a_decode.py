@@ -44,7 +44,7 @@ def test_the_binary_time_stamp_of_the_manual_is_3000_ms_at_1_percent() -> None:
     (mark,) = chunk.marks
     assert (mark.kind, mark.position, mark.stamp_ms, mark.buffer_share) == (MarkKind.STAMP, 1, 3000, 0.01)
     assert len(chunk.values) == 2
-    assert state == StreamState()
+    assert (state.remainder, state.aligned) == (b"", True)
 
 
 def test_an_ascii_time_stamp_is_a_mark_and_the_nul_after_it_is_dropped() -> None:
