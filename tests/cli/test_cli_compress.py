@@ -61,7 +61,8 @@ def test_a_recipe_prints_what_every_step_cost(run: Any, place: Path) -> None:
     assert run.code == 0, run
     for word in ("train", "prune", "qat", "modelled", "intelligence per joule of training"):
         assert word in run.out
-    assert "J so far (modelled)" in run.err
+    # Figures of single epochs come where an epoch is long enough for one; every step has its own.
+    assert run.err.count("± 50 % (modelled, process)") == 3
     report = json.loads((place / "report.json").read_text())
     assert report["goal"]["met"] is True
 
