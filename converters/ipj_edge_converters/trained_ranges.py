@@ -35,8 +35,3 @@ def find_ranges(ranges: TrainedRanges, seen: Mapping[str, tuple[float, float]]) 
     """Return the trained (low, high) of every tensor that has one, by the engine's name for it."""
     found = {name: find_range(ranges, low, high) for name, (low, high) in seen.items()}
     return {name: (one.low, one.high) for name, one in found.items() if one is not None}
-
-
-def used_note(ranges: TrainedRanges, used: int, quantized: int) -> str:
-    """Say in the manifest how many ranges of a file were trained."""
-    return f"{used} of {quantized} activation ranges are trained ones ({len(ranges.activations)} were given)"

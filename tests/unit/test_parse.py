@@ -36,7 +36,7 @@ def test_percentages_carry_their_unit() -> None:
     assert _parse.drop("0.5pp") == pytest.approx(0.005)
     assert _parse.drop(None) is None
     assert _parse.percent("5%") == pytest.approx(0.05)
-    for text in ("5", "5pp", "0%", "x%"):
+    for text in ("5", "5pp", "0%", "x%", "1.2.3%", ".%"):
         with pytest.raises(ConfigError, match="5%"):
             _parse.percent(text)
 

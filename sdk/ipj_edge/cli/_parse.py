@@ -60,9 +60,8 @@ def drop(text: str | None) -> float | None:
     """
     if text is None:
         return None
-    match = re.fullmatch(r"([0-9.]+)pp", text)
-    value = float(match.group(1)) / 100 if match else -1.0
-    if not 0 <= value <= 1:
+    value = _hundredths(text, "pp")
+    if value is None or not 0 <= value <= 1:
         raise ConfigError(f"'{text}': expected percentage points with their unit, e.g. 1pp or 0.5pp")
     return value
 
@@ -73,9 +72,8 @@ def percent(text: str) -> float:
     Raises:
         ConfigError: without its unit, or not above 0.
     """
-    match = re.fullmatch(r"([0-9.]+)%", text)
-    value = float(match.group(1)) / 100 if match else 0.0
-    if not 0 < value < 1:
+    value = _hundredths(text, "%")
+    if value is None or not 0 < value < 1:
         raise ConfigError(f"'{text}': expected a percentage with its unit, e.g. 5%")
     return value
 
@@ -88,11 +86,16 @@ def share(text: str | None) -> float | None:
     """
     if text is None:
         return None
-    match = re.fullmatch(r"([0-9.]+)%", text)
-    value = float(match.group(1)) / 100 if match else -1.0
-    if not 0 <= value <= 1:
+    value = _hundredths(text, "%")
+    if value is None or not 0 <= value <= 1:
         raise ConfigError(f"'{text}': expected a percentage with its unit, e.g. 90%")
     return value
+
+
+def _hundredths(text: str, unit: str) -> float | None:
+    """Return a hundredth of a number written with its unit, None for anything else."""
+    match = re.fullmatch(rf"([0-9]+\.?[0-9]*|\.[0-9]+){unit}", text)
+    return float(match.group(1)) / 100 if match else None
 
 
 def labels(path: str | None) -> tuple[str, ...]:
