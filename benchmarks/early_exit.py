@@ -28,6 +28,8 @@ from ipj_edge.tuning import TuningOptions, tune_exits
 from ipj_edge.values import Settings, TensorSpec
 
 TARGETS = ("openvino-cpu", "onnxruntime-cpu", "tflite-cpu")
+EXITS = ("exit_1", "exit_2", "final")
+WEIGHTS = Path(tempfile.gettempdir()) / "ipj-edge-early-exit.pt"
 TRAIN, EPOCHS, ROUNDS, CALLS = 24_000, 5, 12, 250
 
 
@@ -48,7 +50,7 @@ class Network(nn.Module):
     def forward(self, image: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return the logits of every exit."""
         answers = {}
-        for name, stage, head in zip(("exit_1", "exit_2", "final"), self.stages, self.heads, strict=True):
+        for name, stage, head in zip(EXITS, self.stages, self.heads, strict=True):
             image = stage(image)
             answers[name] = head(image)
         return answers
@@ -65,7 +67,7 @@ def _head(channels: int) -> nn.Module:
 def build() -> nn.Module:
     """Return the network, with the weights trained last."""
     net = Network()
-    net.load_state_dict(torch.load(Path(tempfile.gettempdir()) / "ipj-edge-early-exit.pt", weights_only=True))
+    net.load_state_dict(torch.load(WEIGHTS, weights_only=True))
     return net.eval()
 
 
@@ -119,10 +121,11 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("data", nargs="?", default="../shared/data", type=Path)
     parser.add_argument("--precision", default="fp32", choices=["fp32", "int8"])
+    parser.add_argument("--train", action="store_true", help="train again, also where weights of an earlier run are")
     chosen = parser.parse_args()
     (train_x, train_y), (test_x, test_y) = images(chosen.data, "train"), images(chosen.data, "t10k")
-    net = train(train_x[:TRAIN], train_y[:TRAIN])
-    torch.save(net.state_dict(), Path(tempfile.gettempdir()) / "ipj-edge-early-exit.pt")
+    if chosen.train or not WEIGHTS.exists():
+        torch.save(train(train_x[:TRAIN], train_y[:TRAIN]).state_dict(), WEIGHTS)
     with tempfile.TemporaryDirectory() as folder:
         _measure(Path(folder), chosen.precision, (train_x, train_y), (test_x, test_y))
 
@@ -142,6 +145,7 @@ def _measure(
         precisions=(precision,),  # type: ignore[arg-type]
         into=folder,
         inputs=(TensorSpec(name="image", shape=(1, 1, 28, 28), dtype="float32"),),
+        meanings=dict.fromkeys(EXITS, "logits"),
         calibration=str(folder / "cal.npz"),
         name="mnist",
     )
