@@ -3,7 +3,8 @@
 ResNet-20 for CIFAR-10 (public weights, 16 to 64 channels), a network of 64 to 256 channels and a depthwise-separable
 one at 64×64, both of random weights, converted by ``ipj_edge.conversion`` for every engine and timed in one run each,
 one thread, in an order that changes every round, so that a busy machine slows both alike. Quantization is calibrated
-on smooth random images: this measures speed, not accuracy. The goal is 2.7 times on every engine where the CPU has VNNI.
+on smooth random images: this measures speed, not accuracy. The goal is 2.7 times on every engine
+where the CPU has VNNI.
 """
 
 from __future__ import annotations
