@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from ipj_edge.errors import MissingDependencyError, PluginNotFoundError
+from ipj_edge.errors import MissingDependencyError, PluginError, PluginNotFoundError
 from ipj_edge.protocols import Converter, ExitRule, FileInspector, PowerProbe, RecipeRunner, SourceOpener, Target
 
 if TYPE_CHECKING:
@@ -22,24 +23,40 @@ RECIPE_RUNNERS = "ipj_edge.recipe_runners"
 INSPECTORS = "ipj_edge.inspectors"
 EXIT_RULES = "ipj_edge.exit_rules"
 
+_log = logging.getLogger(__name__)
+
+
+class _Kind(NamedTuple):
+    """What the plugins of a group are called, and what they have to have."""
+
+    word: str
+    contract: type
+
+
 _KINDS = {
-    SOURCES: "source",
-    CONVERTERS: "converter",
-    TARGETS: "target",
-    POWER_PROBES: "power probe",
-    RECIPE_RUNNERS: "recipe runner",
-    EXIT_RULES: "exit rule",
-    INSPECTORS: "inspector",
+    SOURCES: _Kind("source", SourceOpener),
+    CONVERTERS: _Kind("converter", Converter),
+    TARGETS: _Kind("target", Target),
+    POWER_PROBES: _Kind("power probe", PowerProbe),
+    RECIPE_RUNNERS: _Kind("recipe runner", RecipeRunner),
+    EXIT_RULES: _Kind("exit rule", ExitRule),
+    INSPECTORS: _Kind("inspector", FileInspector),
 }
 _OPENVINO_TELEMETRY = "openvino_telemetry"
 _ORT_DISABLE_TELEMETRY = "ORT_DISABLE_TELEMETRY"
 _ABSENT = object()
 
 
-def _entries(group: str) -> dict[str, EntryPoint]:
+def _entries(group: str) -> dict[str, list[EntryPoint]]:
+    """Return the entry points of a group by name, in order; more than one where two packages claim a name."""
     from importlib.metadata import entry_points
 
-    return {entry.name: entry for entry in sorted(entry_points(group=group), key=lambda entry: entry.name)}
+    found: dict[str, list[EntryPoint]] = {}
+    for entry in sorted(entry_points(group=group), key=lambda entry: entry.name):
+        same = found.setdefault(entry.name, [])
+        if all(entry.value != other.value for other in same):
+            same.append(entry)
+    return found
 
 
 def names(group: str) -> tuple[str, ...]:
@@ -48,24 +65,75 @@ def names(group: str) -> tuple[str, ...]:
 
 
 def load(group: str, name: str) -> Any:
-    """Import one plugin and make it.
+    """Import one plugin, make it, and check that it has what its group promises.
 
     Raises:
         PluginNotFoundError: no plugin of that name; lists the installed ones.
         MissingDependencyError: the plugin needs a package that is not installed.
+        PluginError: the plugin itself is faulty, or two packages bring one of that name; names the packages.
     """
-    entries = _entries(group)
+    entries, kind = _entries(group), _KINDS[group]
     if name not in entries:
-        raise PluginNotFoundError(_KINDS.get(group, group), name, tuple(entries))
-    entry = entries[name]
+        raise PluginNotFoundError(kind.word, name, tuple(entries))
+    entry, *others = entries[name]
+    if others:
+        packages = ", ".join(_package(each) for each in (entry, *others))
+        raise PluginError(f"{kind.word} '{name}' is brought by {packages}: keep one and uninstall the others")
     try:
-        plugin = entry.load()
+        plugin = entry.load()()
+        _check_contract(plugin, kind.contract)
     except ModuleNotFoundError as error:
         # A module missing inside the plugin's own package is a bug of that package, not a missing extra.
         if error.name is None or error.name.split(".")[0] == entry.module.split(".")[0]:
-            raise
+            raise _faulty(kind, entry, error) from error
+        if not _is_ours(entry):  # an extra of ours would not bring what an outsider's package lacks
+            raise _faulty(kind, entry, error) from error
         raise MissingDependencyError(name, error.name) from error
-    return plugin()
+    except Exception as error:  # whatever an outsider's module does when it is imported
+        raise _faulty(kind, entry, error) from error
+    return plugin
+
+
+def load_usable(group: str) -> Iterator[Any]:
+    """Load the plugins of a group one by one; a faulty one is logged and passed over: the others work without it.
+
+    One whose packages are not installed is passed over without a word, as nobody asked for it.
+    """
+    for name in names(group):
+        try:
+            yield load(group, name)
+        except MissingDependencyError:
+            continue
+        except PluginError as error:
+            _log.warning("%s", error)
+
+
+def _check_contract(plugin: object, contract: type) -> None:
+    """Refuse a plugin that lacks an attribute or a method of its protocol, before anyone trips over it.
+
+    Raises:
+        AttributeError: names what is missing.
+    """
+    methods = {name for name, value in vars(contract).items() if callable(value) and not name.startswith("_")}
+    missing = sorted(name for name in {*contract.__annotations__, *methods} if not hasattr(plugin, name))
+    if missing:
+        raise AttributeError(f"it lacks {', '.join(missing)}")
+
+
+def _faulty(kind: _Kind, entry: EntryPoint, error: Exception) -> PluginError:
+    first = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return PluginError(
+        f"{kind.word} '{entry.name}' of {_package(entry)} cannot be used: {entry.value}: "
+        f"{type(error).__name__}: {first[:300]}; update or uninstall it"
+    )
+
+
+def _is_ours(entry: EntryPoint) -> bool:
+    return entry.dist is None or entry.dist.name == "ipj-edge"
+
+
+def _package(entry: EntryPoint) -> str:
+    return "an unknown package" if entry.dist is None else f"{entry.dist.name} {entry.dist.version}"
 
 
 def load_target(name: str) -> Target:
@@ -81,11 +149,6 @@ def load_converter(name: str) -> Converter:
 def load_source_opener(name: str) -> SourceOpener:
     """Load a source plugin by name; see `load`."""
     return cast(SourceOpener, load(SOURCES, name))
-
-
-def load_inspector(name: str) -> FileInspector:
-    """Load an inspector of model files by name; see `load`."""
-    return cast(FileInspector, load(INSPECTORS, name))
 
 
 def load_probe(name: str) -> PowerProbe:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ipj_edge.file_report import FileOperator, FileReport, FileTensor
     from ipj_edge.manifest import StateTensor
     from ipj_edge.placement import Placement
+    from ipj_edge.protocols import FileInspector
 
 _LONGEST_NAME = 60
 
@@ -23,12 +24,11 @@ def inspect_file(path: Path) -> FileReport | None:
         SourceError: missing or corrupt.
         MissingDependencyError: its inspector needs a package that is not installed.
     """
-    from ipj_edge.plugins import INSPECTORS, load_inspector, names
+    from ipj_edge.plugins import INSPECTORS, load_usable
 
     if path.is_dir():
         return None
-    inspectors = (load_inspector(name) for name in names(INSPECTORS))
-    found = next((inspector for inspector in inspectors if inspector.accepts(path)), None)
+    found: FileInspector | None = next((each for each in load_usable(INSPECTORS) if each.accepts(path)), None)
     return None if found is None else found.inspect(path)
 
 

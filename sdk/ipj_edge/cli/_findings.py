@@ -9,9 +9,9 @@ from typing import Literal
 
 from ipj_edge.cli import _cpu_findings
 from ipj_edge.cli._finding import Finding
-from ipj_edge.errors import MissingDependencyError
+from ipj_edge.errors import PluginError
 from ipj_edge.plugins import POWER_PROBES, TARGETS, load_probe, load_target, names
-from ipj_edge.values import ProbeOptions
+from ipj_edge.values import Availability, ProbeOptions
 
 
 def collect() -> list[Finding]:
@@ -48,7 +48,7 @@ def _installed(name: str) -> bool:
 
 
 def _targets() -> list[Finding]:
-    found = [(name, load_target(name).availability()) for name in names(TARGETS)]
+    found = [(name, _availability(name)) for name in names(TARGETS)]
     return [
         Finding(
             subject=f"target {name}",
@@ -60,12 +60,19 @@ def _targets() -> list[Finding]:
     ]
 
 
+def _availability(target: str) -> Availability:
+    try:
+        return load_target(target).availability()
+    except PluginError as error:
+        return Availability(available=False, reason=str(error))
+
+
 def _probes() -> list[Finding]:
     findings = []
     for name in names(POWER_PROBES):
         try:
             availability = load_probe(name).availability(ProbeOptions())
-        except MissingDependencyError as error:
+        except PluginError as error:
             findings.append(Finding(subject=f"probe {name}", state="missing", detail=str(error)))
             continue
         state: Literal["ok", "note"] = "ok" if availability.available else "note"

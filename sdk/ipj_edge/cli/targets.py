@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import click
+
+if TYPE_CHECKING:
+    from ipj_edge.protocols import Target
+    from ipj_edge.values import Availability
 
 
 @click.command("targets")
@@ -10,30 +16,43 @@ import click
 def command(json_path: str | None) -> None:
     """List the targets and what works here, what does not, why, and the command that fixes it."""
     from ipj_edge.cli import _console
-    from ipj_edge.plugins import TARGETS, load_target, names
+    from ipj_edge.plugins import TARGETS, names
 
-    found = [(target, target.availability()) for target in map(load_target, names(TARGETS))]
+    found = [_look_at(name) for name in names(TARGETS)]
     if json_path is not None:
-        entries = [
-            {
-                "name": target.name,
-                "engine": target.engine,
-                "precisions": target.precisions,
-                "boundaries": target.boundaries,
-                "availability": availability,
-            }
-            for target, availability in found
-        ]
-        _console.write_json(entries, json_path)
+        _console.write_json([_entry(*each) for each in found], json_path)
     if json_path != "-":
-        rows = [
-            (
-                target.name,
-                "yes" if availability.available else "no",
-                f"{target.engine} {availability.version}".strip(),
-                ", ".join(target.precisions),
-                " · ".join(filter(None, (availability.reason, availability.fix))),
-            )
-            for target, availability in found
-        ]
-        _console.table(("target", "works", "engine", "precisions", "what to know"), rows)
+        _console.table(("target", "works", "engine", "precisions", "what to know"), [_row(*each) for each in found])
+
+
+def _look_at(name: str) -> tuple[str, Target | None, Availability]:
+    """Return a target and whether it works here; no target where its plugin is faulty."""
+    from ipj_edge.errors import PluginError
+    from ipj_edge.plugins import load_target
+    from ipj_edge.values import Availability
+
+    try:
+        target = load_target(name)
+    except PluginError as error:
+        return name, None, Availability(available=False, reason=str(error))
+    return name, target, target.availability()
+
+
+def _entry(name: str, target: Target | None, availability: Availability) -> dict[str, Any]:
+    return {
+        "name": name,
+        "engine": None if target is None else target.engine,
+        "precisions": () if target is None else target.precisions,
+        "boundaries": () if target is None else target.boundaries,
+        "availability": availability,
+    }
+
+
+def _row(name: str, target: Target | None, availability: Availability) -> tuple[str, ...]:
+    return (
+        name,
+        "yes" if availability.available else "no",
+        "" if target is None else f"{target.engine} {availability.version}".strip(),
+        "" if target is None else ", ".join(target.precisions),
+        " · ".join(filter(None, (availability.reason, availability.fix))),
+    )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import cast
 
 from ipj_edge.conversion.request import ConvertRequest
-from ipj_edge.errors import ConfigError, MissingDependencyError, SourceError, TargetUnavailableError, UnsupportedError
-from ipj_edge.plugins import CONVERTERS, SOURCES, load_converter, load_source_opener, load_target, names
+from ipj_edge.errors import ConfigError, SourceError, TargetUnavailableError, UnsupportedError
+from ipj_edge.plugins import CONVERTERS, SOURCES, load_target, load_usable, names
 from ipj_edge.protocols import (
     ChoosesOperators,
     ChoosesProviders,
@@ -21,8 +20,6 @@ from ipj_edge.protocols import (
 )
 from ipj_edge.values import Precision
 
-Plugin = TypeVar("Plugin")
-
 
 def choose_opener(location: str) -> SourceOpener:
     """Return the source plugin that recognises a location.
@@ -30,7 +27,7 @@ def choose_opener(location: str) -> SourceOpener:
     Raises:
         SourceError: none does; says which forms are known.
     """
-    for opener in _installed(SOURCES, load_source_opener):
+    for opener in cast(Iterator[SourceOpener], load_usable(SOURCES)):
         if opener.accepts(location):
             return opener
     hint = "" if ":" in location or Path(location).exists() else " (no such file)"
@@ -63,7 +60,7 @@ def choose_converter(source: Source, target: str, precision: Precision) -> Conve
     Raises:
         UnsupportedError: there is none.
     """
-    for converter in _installed(CONVERTERS, load_converter):
+    for converter in cast(Iterator[Converter], load_usable(CONVERTERS)):
         if target in converter.targets and precision in converter.precisions and converter.form in source.forms:
             return converter
     raise UnsupportedError(
@@ -108,13 +105,6 @@ def _check_operators(converter: Converter, request: ConvertRequest, source: Sour
         )
     if request.keep_float and precision != "fp32" and not chooses:
         raise TargetUnavailableError(f"'{converter.name}' cannot keep single operators in float (--keep-float)")
-
-
-def _installed(group: str, load: Callable[[str], Plugin]) -> Iterator[Plugin]:
-    """Yield the plugins of a group; one whose packages are missing cannot be the one looked for."""
-    for name in names(group):
-        with suppress(MissingDependencyError):
-            yield load(name)
 
 
 def check_target(name: str) -> Target:

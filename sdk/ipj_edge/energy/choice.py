@@ -8,7 +8,7 @@ import msgspec
 
 from ipj_edge import plugins
 from ipj_edge.energy.survey import look
-from ipj_edge.errors import MissingDependencyError, ProbeError, ProbeUnavailableError
+from ipj_edge.errors import PluginError, ProbeError, ProbeUnavailableError
 from ipj_edge.protocols import PowerProbe
 from ipj_edge.values import Boundary, ProbeFacts, ProbeOptions
 
@@ -129,7 +129,7 @@ def _look_at(
             tried.append(Tried(probe=name, reason=state.reason, fix=state.fix))
             return
         facts, _ = look(probe, options)
-    except (MissingDependencyError, ProbeError, OSError) as error:
+    except (PluginError, ProbeError, OSError) as error:
         tried.append(Tried(probe=name, reason=str(error)))
         return
     if facts.boundary not in wanted:

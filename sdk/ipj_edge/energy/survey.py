@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ipj_edge import plugins
-from ipj_edge.errors import MissingDependencyError, ProbeError
+from ipj_edge.errors import MissingDependencyError, PluginError, PluginNotFoundError, ProbeError
 from ipj_edge.protocols import EnergyCounter, PowerProbe
 from ipj_edge.values import ProbeFacts, ProbeOptions, Rail
 
@@ -41,7 +41,9 @@ def survey(name: str, options: ProbeOptions) -> ProbeReport:
         state = probe.availability(options)
     except MissingDependencyError as error:
         return ProbeReport(name=name, available=False, reason=f"needs '{error.module}'", fix=_pip(error))
-    except (ProbeError, OSError) as error:
+    except PluginNotFoundError:
+        raise
+    except (PluginError, ProbeError, OSError) as error:
         return ProbeReport(name=name, available=False, reason=str(error))
     if not state.available:
         return ProbeReport(name=name, available=False, reason=state.reason, fix=state.fix)
