@@ -116,7 +116,8 @@ class Model:
         self.effective: tuple[EffectiveSettings, ...] = tuple(session.effective for session in sessions)
         self._busy = threading.Lock()
         ports = {port.name: port for session in sessions for port in session.stage.takes}
-        self._inputs = tuple(InputAdapter(spec, ports[spec.name]) for spec in manifest.inputs)
+        integers = manifest.precision == "int8"
+        self._inputs = tuple(InputAdapter(spec, ports[spec.name], refuse_nan=integers) for spec in manifest.inputs)
         self._only = self._inputs[0] if len(self._inputs) == 1 else None
         self._batched = frozenset(adapter.name for adapter in self._inputs if adapter.batched)
         self._batched_outputs = {spec.name for spec in manifest.outputs if spec.batch_axis is not None}
