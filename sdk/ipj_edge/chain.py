@@ -7,7 +7,7 @@ leave are taken out of every tensor of the pool that a later stage still needs.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from time import perf_counter
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ from ipj_edge.errors import ConfigError, TargetError
 from ipj_edge.exits import ExitShares, answering_exits
 from ipj_edge.programs import Programs
 from ipj_edge.protocols import Adopting, Array, Session
+from ipj_edge.values import TensorSpec
 
 _log = logging.getLogger(__name__)
 
@@ -49,10 +50,10 @@ class Chain:
         counts: Samples answered by each exit so far.
     """
 
-    def __init__(self, programs: Programs, batched_inputs: frozenset[str]) -> None:
+    def __init__(self, programs: Programs, batched_inputs: frozenset[str], outputs: Mapping[str, TensorSpec]) -> None:
         sessions = programs.stages
         self._gate = programs.gate
-        self._stages = tuple(_stage(sessions, index, batched_inputs) for index in range(len(sessions)))
+        self._stages = tuple(_stage(sessions, index, batched_inputs, outputs) for index in range(len(sessions)))
         self._last = len(sessions) - 1
         self._inputs = {port.name for port in sessions[0].stage.takes} | batched_inputs
         self._adopt_at = [_SETTLED] * len(sessions)
@@ -209,11 +210,15 @@ class Chain:
             _log.warning("%s", warning)
 
 
-def _stage(sessions: tuple[Session, ...], index: int, batched_inputs: frozenset[str]) -> _Stage:
+def _stage(
+    sessions: tuple[Session, ...], index: int, batched_inputs: frozenset[str], outputs: Mapping[str, TensorSpec]
+) -> _Stage:
     spec = sessions[index].stage
     later = {port.name for session in sessions[index + 1 :] for port in session.stage.takes}
     there = {port.name for session in sessions[: index + 1] for port in session.stage.adds} | batched_inputs
     if spec.exit_output is None:
         raise ConfigError(f"stage '{spec.name}' has no exit: convert the model again")
     port = next(port for port in spec.adds if port.name == spec.exit_output)
-    return _Stage(sessions[index], spec.exit_output, output_adapter(port), tuple(sorted(later & there)))
+    return _Stage(
+        sessions[index], spec.exit_output, output_adapter(port, outputs.get(port.name)), tuple(sorted(later & there))
+    )

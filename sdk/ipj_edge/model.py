@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
 from types import TracebackType
@@ -115,6 +116,7 @@ class Model:
         sessions = self.sessions
         self.effective: tuple[EffectiveSettings, ...] = tuple(session.effective for session in sessions)
         self._busy = threading.Lock()
+        self._improving: Iterator[Array] | None = None
         ports = {port.name: port for session in sessions for port in session.stage.takes}
         integers = manifest.precision == "int8"
         self._inputs = tuple(InputAdapter(spec, ports[spec.name], refuse_nan=integers) for spec in manifest.inputs)
@@ -123,12 +125,12 @@ class Model:
         self._batched_outputs = {spec.name for spec in manifest.outputs if spec.batch_axis is not None}
         self._dynamic = manifest.batch.static is None
         self._at_once = manifest.batch.static or manifest.batch.max
-        self._chain = Chain(programs, self._batched) if programs.stages else None
         specs = {spec.name: spec for spec in manifest.outputs}
+        self._chain = Chain(programs, self._batched, specs) if programs.stages else None
         self._outputs = tuple(
             (port.name, output_adapter(port, specs.get(port.name))) for port in self._whole.stage.adds
         )
-        self._only_exit = np.array([len(manifest.stages) - 1])
+        self._last_exit = len(manifest.stages) - 1
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
@@ -180,8 +182,7 @@ class Model:
             ConfigError: max_exit or deadline_s for a model that was not loaded with its stages.
         """
         start = perf_counter()
-        if not self._busy.acquire(blocking=False):
-            raise InputError("this model is already running in another thread: give each thread its own model.clone()")
+        self._enter()
         try:
             feeds, rows = self._accept(inputs)
             if self._chain is not None:
@@ -191,7 +192,7 @@ class Model:
             else:
                 self._need_no_stages(max_exit, deadline_s)
                 outputs = self._plain(feeds, rows, copy)
-                exit_indices = self._only_exit if rows == 1 else np.full(rows, self._only_exit[0])
+                exit_indices = np.array([self._last_exit]) if rows == 1 else np.full(rows, self._last_exit)
         finally:
             self._busy.release()
         return Result(outputs, exit_indices, perf_counter() - start)
@@ -205,23 +206,25 @@ class Model:
         chain = self._chain
         if chain is None:
             return self.run(inputs).outputs
-        feeds, rows = self._accept(inputs)
-        parts = [chain.every(part) for part, _ in self._parts(feeds, rows)]
+        with self._alone():
+            feeds, rows = self._accept(inputs)
+            parts = [chain.every(part) for part, _ in self._parts(feeds, rows)]
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def improve(self, inputs: Array | Mapping[str, Array]) -> Iterator[Result]:
         """Yield an answer after every stage, each deeper than the one before; stop iterating to stop computing.
 
         Raises:
-            InputError: see `run`.
+            InputError: see `run`; or the model ran something else between two answers, which ends the older ones.
             ConfigError: the model was not loaded with its stages, or there are more samples than it takes at once.
         """
         chain, start = self._loaded_chain(), perf_counter()
-        feeds, rows = self._accept(inputs)
-        if rows > self._at_once:
-            raise ConfigError(f"answers improve for {self._at_once} samples at once; {rows} came")
-        for index, answer in enumerate(chain.improving(feeds)):
-            yield Result({chain.answer_name: answer}, np.full(rows, index, np.intp), perf_counter() - start)
+        with self._alone():
+            feeds, rows = self._accept(inputs)
+            if rows > self._at_once:
+                raise ConfigError(f"answers improve for {self._at_once} samples at once; {rows} came")
+            steps = self._improving = chain.improving(feeds)
+        return self._improved(steps, chain.answer_name, rows, start)
 
     def run_image(self, rgb: Array) -> Result:
         """Run the model on one RGB image, uint8 of shape (height, width, 3), through the manifest's preprocessing.
@@ -246,12 +249,11 @@ class Model:
         given at once are no stream but independent: each begins afresh, and so does the call after them.
 
         Raises:
+            InputError: the model is running in another thread.
             TargetError: the bundle keeps a state that its target's session cannot set back.
         """
-        for session in self.sessions if self.manifest.state else ():
-            if not isinstance(session, Resettable):
-                raise TargetError(f"'{self.manifest.target}' cannot set back the state of this model: load it again")
-            session.reset()
+        with self._alone():
+            self._reset()
 
     def close(self) -> None:
         """Release the engine's memory. Calling twice is allowed."""
@@ -264,6 +266,43 @@ class Model:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _enter(self, improving: Iterator[Array] | None = None) -> None:
+        """Become the one caller, and end the answers that an earlier one may still be improving.
+
+        Args:
+            improving: The answers to go on with.
+
+        Raises:
+            InputError: there is another caller, or these answers have ended.
+        """
+        if not self._busy.acquire(blocking=False):
+            raise InputError("this model is already running in another thread: give each thread its own model.clone()")
+        if improving is not None and improving is not self._improving:
+            self._busy.release()
+            raise InputError("the model ran something else since the last answer: call improve again")
+        self._improving = improving
+
+    @contextmanager
+    def _alone(self, improving: Iterator[Array] | None = None) -> Iterator[None]:
+        self._enter(improving)
+        try:
+            yield
+        finally:
+            self._busy.release()
+
+    def _improved(self, steps: Iterator[Array], name: str, rows: int, start: float) -> Iterator[Result]:
+        """Take one step after the other, each as the one caller: what lies between two steps is engine memory."""
+        for index in range(len(self.manifest.stages)):
+            with self._alone(steps):
+                answer = next(steps)
+            yield Result({name: answer}, np.full(rows, index, np.intp), perf_counter() - start)
+
+    def _reset(self) -> None:
+        for session in self.sessions if self.manifest.state else ():
+            if not isinstance(session, Resettable):
+                raise TargetError(f"'{self.manifest.target}' cannot set back the state of this model: load it again")
+            session.reset()
 
     def _accept(self, inputs: Array | Mapping[str, Array]) -> tuple[dict[str, Array], int]:
         """Check and adapt the inputs; return them by name with the number of rows."""
@@ -312,13 +351,13 @@ class Model:
         if not self._dynamic and rows % self._at_once:
             raise InputError(f"this bundle takes batches of {self._at_once}: {rows} samples do not fill them")
         for start in range(0, rows, self._at_once):
-            self.reset()
+            self._reset()
             part = {
                 name: value[start : start + self._at_once] if name in self._batched else value
                 for name, value in feeds.items()
             }
             yield part, min(self._at_once, rows - start)
-        self.reset()
+        self._reset()
 
     def _loaded_chain(self) -> Chain:
         if self._chain is None:

@@ -84,6 +84,12 @@ def test_outputs_are_the_callers_own(bundle: Path, test_set: tuple[np.ndarray, n
         np.testing.assert_array_equal(first, kept)
 
 
+def test_exit_indices_are_the_callers_own(bundle: Path, test_set: tuple[np.ndarray, np.ndarray]) -> None:
+    with ipj_edge.load(bundle) as model:
+        model.run(test_set[0][:1]).exit_indices[0] = 7
+        assert model.run(test_set[0][:1]).exit_index == 0
+
+
 def test_the_callers_input_is_never_written_to(bundle: Path, test_set: tuple[np.ndarray, np.ndarray]) -> None:
     image = test_set[0][:1].copy()
     image.flags.writeable = False

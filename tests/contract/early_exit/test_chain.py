@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import ipj_edge
 from ipj_edge.bundle import open_bundle
-from ipj_edge.errors import ConfigError
+from ipj_edge.errors import ConfigError, InputError
 from ipj_edge.exits import ExitPolicy
 
 
@@ -131,6 +131,33 @@ def test_answers_improve_stage_by_stage(exit_bundle: Path, images: np.ndarray) -
             np.testing.assert_array_equal(answer.outputs["final"], expected)
         first = next(model.improve(images[:1]))
         np.testing.assert_array_equal(first.outputs["final"], every["exit_1"])
+
+
+def test_an_answer_is_not_improved_from_what_another_run_has_overwritten(exit_bundle: Path, images: np.ndarray) -> None:
+    with ipj_edge.load(exit_bundle, exits="all") as model:
+        for other in (model.run, model.run_every_output, lambda x: next(model.improve(x))):
+            answers = model.improve(images[:1])
+            next(answers)
+            other(images[1:2])
+            with pytest.raises(InputError, match="something else since"):
+                next(answers)
+        expected = [answer.outputs["final"] for answer in model.improve(images[:1])]
+        for given, kept in zip(model.improve(images[:1]), expected, strict=True):
+            np.testing.assert_array_equal(given.outputs["final"], kept)
+
+
+def test_every_way_to_run_a_model_is_for_one_caller_at_a_time(exit_bundle: Path, images: np.ndarray) -> None:
+    with ipj_edge.load(exit_bundle, exits="all") as model:
+        calls = (
+            lambda: model.run_every_output(images),
+            lambda: next(model.improve(images[:1])),
+            lambda: model.run(images[:1]),
+            model.reset,
+        )
+        for call in calls:
+            with model._alone(), pytest.raises(InputError, match="clone"):
+                call()
+            call()
 
 
 def test_what_needs_stages_says_how_to_load_them(exit_bundle: Path, images: np.ndarray) -> None:
