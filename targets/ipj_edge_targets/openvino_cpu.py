@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ipj_edge.errors import IpjEdgeError, MissingDependencyError, TargetError, TargetUnavailableError
+from ipj_edge.errors import InputError, IpjEdgeError, MissingDependencyError, TargetError, TargetUnavailableError
 from ipj_edge.manifest import Bundle, StageSpec
 from ipj_edge.protocols import Array, Feeds, Session, Target
 from ipj_edge.values import Availability, Boundary, EffectiveSettings, Port, Precision, Settings
@@ -18,6 +18,7 @@ from ipj_edge_targets.openvino_programs import CompileRequest, Programs, import_
 
 _EXECUTION_PRECISION: Mapping[str, str] = {"fp32": "f32", "int8": "int8", "bf16": "bf16"}
 _MAX_LANES = 16
+_INT32 = np.iinfo(np.int32)
 
 Shapes = tuple[tuple[int, ...], ...]
 
@@ -100,18 +101,22 @@ class OpenvinoSession:
         self.effective: EffectiveSettings = programs.effective
         self._programs: Programs | None = programs
         self._names = tuple(port.name for port in stage.takes)
+        self._wide = tuple(port.name for port in stage.takes if port.dtype == "int64")
         self._lanes: dict[Shapes, _Lane] = {}
 
     def run(self, feeds: Feeds) -> dict[str, Array]:
         """Run one inference on engine tensors, by pool name; the arrays returned are valid until the next call.
 
         Raises:
-            InputError: an array is missing, or its shape or dtype is not that of ``stage.takes``.
+            InputError: an array is missing, its shape or dtype is not that of ``stage.takes``, or it holds whole
+                numbers of more than 32 bits.
             TargetError: the session is closed, or the engine failed.
         """
         try:
             shapes = tuple([feeds[name].shape for name in self._names])
             lane = self._lanes.get(shapes) or self._open_lane(shapes, feeds)
+            if self._wide:
+                _refuse_wide(self._wide, feeds)
             for name, memory in lane.inputs:
                 array = feeds[name]
                 if array is not memory:
@@ -172,6 +177,15 @@ class OpenvinoSession:
     def _explained(self, error: Exception, feeds: Feeds) -> IpjEdgeError:
         check_feeds(self.stage, feeds)
         return TargetError(f"openvino failed on '{self.stage.name}': {one_line(error)}")
+
+
+def _refuse_wide(names: tuple[str, ...], feeds: Feeds) -> None:
+    """Refuse whole numbers beyond 32 bits: the CPU plugin computes int64 in int32 and wraps them without a word."""
+    for name in names:
+        array = feeds[name]
+        for value in (array.min(initial=0), array.max(initial=0)):
+            if not _INT32.min <= value <= _INT32.max:
+                raise InputError(f"'{name}' holds {value}: openvino computes whole numbers in 32 bits on the CPU")
 
 
 def _index(engine_ports: Any, port: Port) -> int:

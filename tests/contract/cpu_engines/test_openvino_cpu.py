@@ -184,6 +184,17 @@ def test_inputs_of_unequal_batch_are_refused(nets, convert, tmp_path):
         session.run(feeds)
 
 
+@pytest.mark.parametrize("value", [2**31, -(2**31) - 1, 2**40])
+def test_whole_numbers_that_the_engine_would_wrap_are_refused(graph, tensor_spec, convert, tmp_path, value):
+    g = graph()
+    g.node("Add", ["x", "x"], "y")
+    ports = (tensor_spec("x", ("batch", 3), "int64"), tensor_spec("y", ("batch", 3), "int64"))
+    session = open_one(convert(g.save(tmp_path / "whole.onnx", ports[:1], ports[1:]), tmp_path / "out"))
+    assert session.run({"x": np.array([[-5, 2**30 - 1, 3]])})["y"].tolist() == [[-10, 2**31 - 2, 6]]
+    with pytest.raises(InputError, match=f"'x' holds {value}.*32 bits"):
+        session.run({"x": np.array([[1, value, 3]])})
+
+
 def test_scalars_and_booleans_come_out_as_they_are(graph, tensor_spec, convert, tmp_path):
     g = graph()
     g.node("ReduceMean", ["x"], "mean", keepdims=0)
