@@ -72,8 +72,8 @@ def compare(
         precision: Precision of the bundle: decides the tolerance.
         inputs: What the inputs were, for the messages, e.g. ``calibration`` or ``random``.
         tolerance: Relative L2 allowed instead of the precision's own.
-        judge_values: False judges names, shapes and NaN only, and leaves the values unjudged (static int8 outside its
-            calibrated range).
+        judge_values: False judges names, shapes, dtypes and NaN only, and leaves the values unjudged (static int8
+            outside its calibrated range).
         allowances: Outputs that are held to less; None for none.
     """
     if set(reference) != set(candidate):
@@ -119,8 +119,10 @@ def _compare_output(
     where = f"'{spec.name}' on {inputs} inputs"
     if reference.shape != candidate.shape:
         return _failed(spec, inputs, f"{where}: shape {candidate.shape}, the source gives {reference.shape}")
+    if reference.dtype != candidate.dtype:
+        return _failed(spec, inputs, f"{where}: dtype {candidate.dtype}, the source gives {reference.dtype}")
     want, got = reference.astype(np.float64), candidate.astype(np.float64)
-    if not np.isfinite(got).all() and np.isfinite(want).all():
+    if (np.isfinite(want) & ~np.isfinite(got)).any():
         return _failed(spec, inputs, f"{where}: NaN or infinity, where the source is finite")
     finite = np.isfinite(want) & np.isfinite(got)
     want, got = np.where(finite, want, 0.0), np.where(finite, got, 0.0)

@@ -67,6 +67,18 @@ def test_noise_below_a_millionth_of_the_range_does_not_fail_a_tiny_slice() -> No
     assert _failures(want, got, "fp32") == ""
 
 
+def test_nan_beside_a_value_that_is_none_in_the_source_either_fails(scores: Array) -> None:
+    scores[3, 4] = -np.inf
+    got = scores.copy()
+    got[0, 0] = np.nan
+    assert "NaN or infinity" in _failures(scores, got, "fp32")
+    assert _failures(scores, scores, "fp32") == ""
+
+
+def test_answers_of_another_dtype_fail(scores: Array) -> None:
+    assert "float64, the source gives float32" in _failures(scores, scores.astype(np.float64), "fp32")
+
+
 def test_nan_fails_where_the_source_is_finite(scores: Array) -> None:
     got = scores.copy()
     got[0, 0] = np.nan
