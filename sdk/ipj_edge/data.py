@@ -7,21 +7,16 @@ batch axis (a scalar, a setting) is given once and serves every sample.
 from __future__ import annotations
 
 import hashlib
-import zipfile
-from collections.abc import Iterable, Mapping, Sequence
-from importlib import import_module
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
 
+from ipj_edge.data_reading import read
 from ipj_edge.errors import DataError
-from ipj_edge.preprocess import apply, read_image
 from ipj_edge.protocols import Array
 from ipj_edge.values import Preprocessing, TensorSpec
-
-IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
 
 
 class Samples(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +41,10 @@ class Samples(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load_samples(
-    location: str, specs: Sequence[TensorSpec], preprocessing: Mapping[str, Preprocessing] | None = None
+    location: str,
+    specs: Sequence[TensorSpec],
+    preprocessing: Mapping[str, Preprocessing] | None = None,
+    classes: Sequence[str] = (),
 ) -> Samples:
     """Load data and fit it to a model's inputs.
 
@@ -54,11 +52,12 @@ def load_samples(
         location: ``.npz`` file, folder with one sub-folder of images a class, or ``module:callable``.
         specs: The model's inputs.
         preprocessing: How images become inputs; needed for a folder of images.
+        classes: The model's class names in output order, by which the sub-folders of a folder of images are labelled.
 
     Raises:
         DataError: missing, unreadable, or not fitting the inputs; says what was expected.
     """
-    arrays, labels = _read(location, specs, preprocessing or {})
+    arrays, labels = read(location, specs, preprocessing or {}, classes)
     return fit(arrays, labels, specs, location)
 
 
@@ -83,8 +82,8 @@ def fit(arrays: Mapping[str, Array], labels: Array | None, specs: Sequence[Tenso
     count = sizes.pop() if sizes else 1
     if count == 0:
         raise DataError(f"{where}: holds no samples")
-    if labels is not None and len(labels) != count:
-        raise DataError(f"{where}: {len(labels)} labels for {count} samples")
+    if labels is not None:
+        _check_labels(labels, count, where)
     return Samples(arrays=named, labels=labels, count=count)
 
 
@@ -98,6 +97,15 @@ def digest(samples: Samples) -> str:
     return state.hexdigest()
 
 
+def _check_labels(labels: Array, count: int, where: str) -> None:
+    if labels.dtype.kind not in "biuf" or labels.ndim == 0:
+        raise DataError(
+            f"{where}: labels are {labels.dtype} of shape {labels.shape}; expected one class number a sample"
+        )
+    if len(labels) != count:
+        raise DataError(f"{where}: {len(labels)} labels for {count} samples")
+
+
 def _check_array(array: Array, spec: TensorSpec, where: str) -> int | None:
     """Return the number of samples in an array, or None for an input without a batch axis."""
     if array.dtype.name != spec.dtype:
@@ -108,6 +116,8 @@ def _check_array(array: Array, spec: TensorSpec, where: str) -> int | None:
     )
     if not fits:
         raise DataError(f"{where}: '{spec.name}' has shape {array.shape}, expected {shape_text(spec)}")
+    if array.dtype.kind == "f" and np.isnan(array).any():
+        raise DataError(f"{where}: '{spec.name}' holds NaN")
     return None if spec.batch_axis is None else int(array.shape[spec.batch_axis])
 
 
@@ -115,69 +125,3 @@ def shape_text(spec: TensorSpec) -> str:
     """Write a shape with the batch axis as ``N``: ``(N, 3, 32, 32)``."""
     sizes = ["N" if axis == spec.batch_axis else str(size) for axis, size in enumerate(spec.shape)]
     return f"({', '.join(sizes)})"
-
-
-def _read(
-    location: str, specs: Sequence[TensorSpec], preprocessing: Mapping[str, Preprocessing]
-) -> tuple[dict[str, Array], Array | None]:
-    path = Path(location)
-    if path.is_dir():
-        return _read_folder(path, specs, preprocessing)
-    if path.suffix == ".npz":
-        return _read_npz(path)
-    if ":" in location:
-        return _read_callable(location)
-    raise DataError(f"cannot read data from '{location}': expected an .npz file, a folder of images or module:callable")
-
-
-def _read_npz(path: Path) -> tuple[dict[str, Array], Array | None]:
-    try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except FileNotFoundError as error:
-        raise DataError(f"no such file: {path}") from error
-    except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
-        raise DataError(f"cannot read {path}: {error}") from error
-    labels = arrays.pop("labels", None)
-    return arrays, labels
-
-
-def _read_folder(
-    folder: Path, specs: Sequence[TensorSpec], preprocessing: Mapping[str, Preprocessing]
-) -> tuple[dict[str, Array], Array]:
-    if len(specs) != 1 or specs[0].name not in preprocessing:
-        raise DataError(
-            f"{folder}: a folder of images needs a model with one image input and its preprocessing (--preprocess)"
-        )
-    classes = sorted(child for child in folder.iterdir() if child.is_dir())
-    files = [
-        (file, index)
-        for index, name in enumerate(classes)
-        for file in sorted(name.iterdir())
-        if file.suffix.lower() in IMAGE_SUFFIXES
-    ]
-    if not files:
-        raise DataError(
-            f"{folder}: no images found; expected one sub-folder of {', '.join(IMAGE_SUFFIXES)} files a class"
-        )
-    rule = preprocessing[specs[0].name]
-    images = np.stack([apply(read_image(file), rule, specs[0].dtype) for file, _ in files])
-    return {specs[0].name: images}, np.array([index for _, index in files])
-
-
-def _read_callable(location: str) -> tuple[dict[str, Array], Array | None]:
-    """Call ``module:callable`` and join the batches it yields: mappings of arrays, with or without ``labels``."""
-    module, _, name = location.partition(":")
-    try:
-        batches: Iterable[Mapping[str, Array]] = getattr(import_module(module), name)()
-    except (ImportError, AttributeError) as error:
-        raise DataError(f"cannot load data from '{location}': {error}") from error
-    parts: dict[str, list[Array]] = {}
-    for batch in batches:
-        for key, value in batch.items():
-            parts.setdefault(key, []).append(np.asarray(value))
-    if not parts:
-        raise DataError(f"'{location}' yielded no batches")
-    arrays = {key: np.concatenate(values) if values[0].ndim else values[0] for key, values in parts.items()}
-    labels = arrays.pop("labels", None)
-    return arrays, labels

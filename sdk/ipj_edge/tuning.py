@@ -78,7 +78,7 @@ def tune_exits(
     manifest = bundle.manifest
     if len(manifest.stages) == 1:
         raise ConfigError(f"{path} has one exit: there is nothing to tune; convert a model with several (--split-at)")
-    samples = load_samples(options.data, manifest.inputs, manifest.preprocessing)
+    samples = load_samples(options.data, manifest.inputs, manifest.preprocessing, manifest.labels)
     with open_model(bundle, options.settings, exits="all") as model:
         progress(f"running all {len(manifest.stages)} exits on {samples.count} samples")
         answers = model.run_every_output(samples.arrays)

@@ -1,3 +1,6 @@
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -99,3 +102,91 @@ def test_the_digest_depends_on_names_values_and_shapes() -> None:
     one = digest(fit({"image": images}, None, (IMAGE,), "here"))
     assert one == digest(fit({"image": np.asfortranarray(images)}, None, (IMAGE,), "here"))
     assert one != digest(fit({"image": images + 1}, None, (IMAGE,), "here"))
+
+
+@pytest.mark.parametrize(
+    ("labels", "says"),
+    [
+        (np.array(["cat", "dog"]), "labels are <U3 of shape (2,); expected one class number a sample"),
+        (np.int64(1), "labels are int64 of shape (); expected one class number a sample"),
+    ],
+)
+def test_labels_that_are_no_numbers_a_sample_are_refused(tmp_path: Path, labels: np.ndarray, says: str) -> None:
+    np.savez(tmp_path / "d.npz", image=_images(2), labels=labels)
+    with pytest.raises(DataError, match=re.escape(says)):
+        load_samples(str(tmp_path / "d.npz"), (IMAGE,))
+
+
+def test_an_npy_file_by_another_name_is_one_clear_line(tmp_path: Path) -> None:
+    np.save(tmp_path / "d.npy", _images(2))
+    (tmp_path / "d.npy").rename(tmp_path / "d.npz")
+    with pytest.raises(DataError, match=r"is an \.npy file, one array without a name: write it with numpy\.savez"):
+        load_samples(str(tmp_path / "d.npz"), (IMAGE,))
+
+
+def test_nan_is_no_data(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="here: 'image' holds NaN"):
+        fit({"image": np.full((2, 1, 4, 4), np.nan, np.float32)}, None, (IMAGE,), "here")
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("raise RuntimeError('no disk')", "RuntimeError: no disk"),
+        ("yield (1, 2)", "AttributeError"),
+        ("return None", "TypeError"),
+        ("yield {'image': np.ones((2, 1, 4, 4))}; yield {'image': np.ones((2, 1, 4, 5))}", "ValueError"),
+        (
+            "yield {'image': np.ones(2), 'labels': np.ones(2)}; yield {'image': np.ones(2)}",
+            "labels is missing from some",
+        ),
+        ("yield from ()", "yielded no batches"),
+    ],
+)
+def test_mistakes_in_a_callable_are_one_clear_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, says: str
+) -> None:
+    name = f"mistaken_{abs(hash(body))}"
+    (tmp_path / f"{name}.py").write_text(f"import numpy as np\ndef batches():\n    {body}\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match=f"'{name}:batches'.*{re.escape(says)}"):
+        load_samples(f"{name}:batches", (IMAGE,))
+
+
+def test_a_callable_is_found_in_the_working_directory(tmp_path: Path) -> None:
+    (tmp_path / "here_batches.py").write_text(
+        "import numpy as np\ndef batches():\n    yield {'x': np.ones((2, 3), np.float32)}\n"
+    )
+    code = (
+        "import sys; from ipj_edge.data import load_samples; from ipj_edge.values import TensorSpec\n"
+        "sys.path[:] = [path for path in sys.path if path]\n"
+        "spec = TensorSpec(name='x', shape=('batch', 3), dtype='float32')\n"
+        "print(load_samples('here_batches:batches', (spec,)).count)"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert out.stdout.strip() == "2"
+
+
+def _image_folder(folder: Path, *names: str) -> Path:
+    from PIL import Image
+
+    for name in names:
+        (folder / name).mkdir(parents=True)
+        Image.new("RGB", (4, 4)).save(folder / name / "1.png")
+    return folder
+
+
+RULE = {"image": Preprocessing(size=(4, 4), channels="L")}
+
+
+def test_images_are_labelled_by_the_models_own_class_names(tmp_path: Path) -> None:
+    folder = _image_folder(tmp_path / "data", "cat", "dog")
+    assert load_samples(str(folder), (IMAGE,), RULE, ("dog", "bird", "cat")).labels.tolist() == [2, 0]
+    assert load_samples(str(folder), (IMAGE,), RULE, ("n01", "n02")).labels.tolist() == [0, 1]
+    with pytest.raises(DataError, match="cat is no class of the model"):
+        load_samples(str(folder), (IMAGE,), RULE, ("dog", "bird"))
+
+
+def test_hidden_folders_are_no_classes(tmp_path: Path) -> None:
+    folder = _image_folder(tmp_path / "data", ".ipynb_checkpoints", "cat", "dog")
+    assert load_samples(str(folder), (IMAGE,), RULE).labels.tolist() == [0, 1]

@@ -231,6 +231,6 @@ def _exit_notes(bundle: Bundle, early_exit: EarlyExit) -> tuple[str, ...]:
 
 def _samples(bundle: Bundle, data: str | None) -> Samples:
     if data is not None:
-        return load_samples(data, bundle.manifest.inputs, bundle.manifest.preprocessing)
+        return load_samples(data, bundle.manifest.inputs, bundle.manifest.preprocessing, bundle.manifest.labels)
     inputs, _ = read_golden(bundle.path)
     return fit(inputs, None, bundle.manifest.inputs, "golden inputs")

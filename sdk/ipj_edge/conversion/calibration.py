@@ -13,7 +13,9 @@ from ipj_edge.values import TensorSpec
 
 
 def check_calibration(samples: Samples, specs: Sequence[TensorSpec], where: str) -> None:
-    """Refuse a calibration set that cannot set ranges: NaN, infinity, all-constant, outside the declared range.
+    """Refuse a calibration set that cannot set ranges: infinity, all-constant, outside the declared range.
+
+    Whole numbers may be constant: they are indices and masks, which are looked up and not scaled.
 
     Raises:
         DataError: names the input and what is wrong with it.
@@ -21,8 +23,9 @@ def check_calibration(samples: Samples, specs: Sequence[TensorSpec], where: str)
     for spec in specs:
         array = samples.arrays[spec.name]
         if not np.isfinite(array).all():
-            raise DataError(f"{where}: '{spec.name}' holds NaN or infinity")
-        if spec.batch_axis is not None and array.size > 1 and array.min() == array.max():
+            raise DataError(f"{where}: '{spec.name}' holds infinity")
+        scaled = spec.batch_axis is not None and array.dtype.kind == "f"
+        if scaled and array.size > 1 and array.min() == array.max():
             raise DataError(
                 f"{where}: '{spec.name}' is {array.flat[0]} everywhere; calibrate on real inputs of the model"
             )

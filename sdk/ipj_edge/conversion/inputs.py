@@ -60,14 +60,23 @@ def _shape(spec: TensorSpec, count: int, like: Array | None) -> tuple[int, ...]:
     return tuple(sizes)
 
 
+def _seen(like: Array | None) -> tuple[float, float] | None:
+    """Return the smallest and the largest finite value of real inputs, or None where there are none."""
+    finite = None if like is None else like[np.isfinite(like)]
+    return None if finite is None or not finite.size else (float(finite.min()), float(finite.max()))
+
+
 def _range(spec: TensorSpec, like: Array | None) -> tuple[float, float]:
-    if like is not None and like.size and like.min() < like.max():
-        return float(like.min()), float(like.max())
+    seen = _seen(like)
+    if seen is not None and seen[0] < seen[1]:
+        return seen
     if spec.value_range is not None:
         return spec.value_range
     kind = np.dtype(spec.dtype)
     if kind == np.uint8:
         return 0.0, 255.0
+    if kind.kind in "iu" and seen is not None:
+        return seen
     if kind.kind in "iu":
         raise ConfigError(
             f"'{spec.name}' is {spec.dtype} and nobody said which values it takes: give --calibration, --data, or "

@@ -136,7 +136,8 @@ def _exits(request: ConvertRequest, source: Source) -> tuple[str, ...]:
 def _load(location: str | None, request: ConvertRequest, source: Source) -> Samples | None:
     if location is None:
         return None
-    return whole_batches(load_samples(location, source.inputs, request.preprocessing), source.inputs)
+    samples = load_samples(location, source.inputs, request.preprocessing, request.labels)
+    return whole_batches(samples, source.inputs)
 
 
 def _reference(request: ConvertRequest, source: Source, calibration: Samples | None, data: Samples | None) -> Reference:
@@ -157,7 +158,7 @@ def _classes(request: ConvertRequest, data: Samples | None, calibration: Samples
     if request.labels:
         return len(request.labels)
     for samples in (data, calibration):
-        if samples is not None and samples.labels is not None:
+        if samples is not None and samples.labels is not None and samples.labels.dtype.kind in "iu":
             return int(samples.labels.max()) + 1
     return None
 
