@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ipj_edge import child
 from ipj_edge.errors import ConversionError
 from ipj_edge.plugins import needs
 from ipj_edge.protocols import Array
@@ -35,13 +35,10 @@ def run_apart(data: bytes, samples: Sequence[Mapping[str, Array]]) -> list[dict[
             f"{row}/{key}": value for row, each in enumerate(samples) for key, value in each.items()
         }
         np.savez(question, **asked)
-        command = [sys.executable, "-m", __spec__.name, str(file), str(question), str(answer)]
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+        ran = child.run(__spec__.name, file, question, answer, timeout_s=TIMEOUT_S)
         if ran.returncode != 0:
-            said = [line for line in ran.stderr.splitlines() if line.strip()]
-            raise ConversionError(
-                f"the engine fails on the converted file (exit code {ran.returncode}): {(said or ['no message'])[-1]}"
-            )
+            said = child.last_line(ran.stderr) or "no message"
+            raise ConversionError(f"the engine fails on the converted file (exit code {ran.returncode}): {said}")
         with np.load(answer, allow_pickle=False) as arrays:
             return _rows({key: arrays[key] for key in arrays.files}, len(samples))
 

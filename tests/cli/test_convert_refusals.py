@@ -364,3 +364,19 @@ def test_a_full_disk_publishes_nothing(
     assert ran.code == 2, ran
     assert "the disk is full" in ran.err
     assert list((tiny_disk / "dist").iterdir()) == []
+
+
+def test_a_users_own_files_are_not_taken_for_packages(
+    ipj_edge_cli: Callable, digits_arguments: list[str], tmp_path: Path
+) -> None:
+    """The children that prove a bundle start in the user's folder, which may hold an onnx.py."""
+    here = tmp_path / "here"
+    here.mkdir()
+    for name in ("onnxruntime", "msgspec", "json"):
+        (here / f"{name}.py").write_text("raise SystemExit('the user's own script ran')\n")
+    installed = Path(sys.executable).parent / "ipj-edge"
+    ran = subprocess.run(
+        [installed, "convert", *digits_arguments, "--target", "onnxruntime-cpu", "-o", tmp_path / "dist"],
+        capture_output=True, text=True, cwd=here, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr

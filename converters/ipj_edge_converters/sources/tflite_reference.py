@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import weakref
 from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import Any, Literal
 
+from ipj_edge import child
 from ipj_edge.errors import EngineCrashError, SourceError
 from ipj_edge.protocols import Array
 from ipj_edge_converters.sources.tflite_frames import receive, send
@@ -29,14 +29,15 @@ class Reference:
     def __init__(self, path: Path, stateful: Stateful) -> None:
         self._errors = path.with_suffix(".stderr")
         ours, theirs = Pipe()
-        command = [sys.executable, "-m", "ipj_edge_converters.sources.tflite_child", str(path)]
+        module = "ipj_edge_converters.sources.tflite_child"
         with theirs, self._errors.open("wb") as errors:
             self._child = subprocess.Popen(
-                [*command, str(theirs.fileno()), stateful],
+                child.command(module, path, theirs.fileno(), stateful),
                 stdin=subprocess.DEVNULL,
                 stdout=errors,
                 stderr=errors,
                 pass_fds=(theirs.fileno(),),
+                env=child.environment(),
             )
         self._pipe = ours
         self._end = weakref.finalize(self, _end, self._child, ours)
@@ -91,10 +92,10 @@ class Reference:
         return EngineCrashError(_ENGINE, returncode, told[-1][:300] if told else "")
 
 
-def _end(child: subprocess.Popen[bytes], pipe: Connection) -> None:
+def _end(process: subprocess.Popen[bytes], pipe: Connection) -> None:
     pipe.close()
     try:
-        child.wait(5)
+        process.wait(5)
     except subprocess.TimeoutExpired:
-        child.kill()
-        child.wait()
+        process.kill()
+        process.wait()

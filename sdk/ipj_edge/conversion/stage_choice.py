@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import get_args
 
 import msgspec
 
+from ipj_edge import child
 from ipj_edge.conversion.build import build
 from ipj_edge.conversion.prepared import Prepared
 from ipj_edge.errors import ConfigError, EngineCrashError
@@ -62,10 +62,11 @@ def _measured(prepared: Prepared, target: str, progress: Callable[[str], None]) 
 
 def _stage_seconds(bundle: Path, target: str) -> list[float]:
     """Return the seconds of every stage, measured in a child: the bundle is not published yet."""
-    command = [sys.executable, "-m", "ipj_edge.conversion.stage_times", str(bundle)]
-    child = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
-    if child.returncode != 0:
-        lines = [line for line in child.stderr.splitlines() if line.strip()]
-        raise EngineCrashError(target, child.returncode, lines[-1][:300] if lines else "")
-    found: list[float] = json.loads(child.stdout)
+    try:
+        ran = child.run("ipj_edge.conversion.stage_times", bundle, timeout_s=_TIMEOUT_S)
+    except subprocess.TimeoutExpired as error:
+        raise EngineCrashError(target, -9, f"the stages were not timed in {_TIMEOUT_S:g} s") from error
+    if ran.returncode != 0:
+        raise EngineCrashError(target, ran.returncode, child.last_line(ran.stderr))
+    found: list[float] = json.loads(ran.stdout)
     return found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from ipj_edge import errors
+from ipj_edge import child, errors
 from ipj_edge.data import Samples
 from ipj_edge.errors import ConversionError, EngineCrashError, IpjEdgeError
 from ipj_edge.protocols import Array
@@ -58,16 +57,15 @@ def run_trial(bundle: Path, target: str, sets: Mapping[str, Samples], scratch: P
     question, answer = scratch / "question.npz", scratch / "answer"
     arrays = {f"{name}/{key}": value for name, group in sets.items() for key, value in group.arrays.items()}
     np.savez(question, **arrays)
-    command = [sys.executable, "-m", "ipj_edge.conversion.trial_child", str(bundle), target, str(question), str(answer)]
     try:
-        child = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+        ran = child.run("ipj_edge.conversion.trial_child", bundle, target, question, answer, timeout_s=TIMEOUT_S)
     except subprocess.TimeoutExpired as error:
         raise EngineCrashError(target, -9, f"no answer in {TIMEOUT_S:g} s") from error
     report = answer.with_suffix(".json")
-    if child.returncode != 0 and report.exists():
+    if ran.returncode != 0 and report.exists():
         raise _raised(json.loads(report.read_text()))
-    if child.returncode != 0:
-        raise EngineCrashError(target, child.returncode, _last_line(child.stderr))
+    if ran.returncode != 0:
+        raise EngineCrashError(target, ran.returncode, child.last_line(ran.stderr))
     told = msgspec.json.decode(report.read_bytes(), type=TrialReport)
     with np.load(answer.with_suffix(".npz"), allow_pickle=False) as file:
         answers = _by_set({name: file[name] for name in file.files})
@@ -90,8 +88,3 @@ def _raised(report: dict[str, str]) -> IpjEdgeError:
         error = kind(report["message"])  # type: ignore[assignment]
     # A bundle we have just built that its own engine refuses is a wrong conversion, not a damaged bundle.
     return ConversionError(report["message"]) if isinstance(error, errors.BundleError) else error
-
-
-def _last_line(text: str) -> str:
-    lines = [line for line in text.splitlines() if line.strip()]
-    return lines[-1].strip()[:300] if lines else ""
