@@ -25,13 +25,14 @@ from ipj_edge.conversion.reference import (
     whole_batches,
 )
 from ipj_edge.conversion.request import ConvertRequest, Outcome
+from ipj_edge.conversion.request_checks import check_labels, check_request, named_preprocessing, tidied
 from ipj_edge.conversion.stage_choice import with_stage_precisions
 from ipj_edge.data import Samples, load_samples
-from ipj_edge.errors import ConfigError, DataError, IpjEdgeError
+from ipj_edge.errors import ConfigError, IpjEdgeError
 from ipj_edge.manifest import SUFFIX, Bundle
 from ipj_edge.plugins import load_target
 from ipj_edge.protocols import Source, SourceRequest
-from ipj_edge.values import Precision, Preprocessing
+from ipj_edge.values import Precision
 
 Progress = Callable[[str], None]
 
@@ -48,6 +49,7 @@ def convert(request: ConvertRequest, *, progress: Progress = lambda _text: None)
     Raises:
         IpjEdgeError: nothing could be tried at all: unknown target, unusable source or data, missing extra.
     """
+    request = tidied(request)
     for target in request.targets:
         load_target(target)
     with tempfile.TemporaryDirectory(prefix="ipj-edge-") as folder:
@@ -72,9 +74,8 @@ def _open_source(request: ConvertRequest, workdir: Path) -> Source:
 
 
 def _prepare(asked: ConvertRequest, source: Source, progress: Progress) -> Prepared:
-    asked = _with_int8(asked)
-    _check_request(asked, source)
-    request = msgspec.structs.replace(asked, preprocessing=_named_preprocessing(asked, source))
+    check_request(asked, source)
+    request = msgspec.structs.replace(asked, preprocessing=named_preprocessing(asked, source))
     calibration = _load(request.calibration, request, source)
     if calibration is not None:
         check_calibration(calibration, source.inputs, str(request.calibration))
@@ -83,46 +84,12 @@ def _prepare(asked: ConvertRequest, source: Source, progress: Progress) -> Prepa
         raise ConfigError("--max-accuracy-drop needs --data with labels")
     progress("running the source: the reference for parity")
     reference = _reference(request, source, calibration, data)
+    check_labels(request.labels, reference.outputs)
     warnings = range_warnings(calibration, data) if calibration is not None and data is not None else ()
     return Prepared(
         request=request, source=source, calibration=calibration, data=data, reference=reference,
         counted=source.count(), exits=_exits(request, source), warnings=warnings,
     )  # fmt: skip
-
-
-def _with_int8(request: ConvertRequest) -> ConvertRequest:
-    """Asking how to quantize, and for no precision, is asking for int8."""
-    if request.scheme is None or request.precisions:
-        return request
-    return msgspec.structs.replace(request, precisions=("int8",))
-
-
-def _check_request(request: ConvertRequest, source: Source) -> None:
-    dynamic = request.scheme == "dynamic"
-    if dynamic and request.calibration is not None:
-        raise ConfigError(
-            "--calibration has no effect on --quantize dynamic, which finds its ranges in each inference: "
-            "leave it out, or give the samples as --data to prove the bundle on them"
-        )
-    needs_ranges = "int8" in request.precisions and source.precision != "int8" and not dynamic
-    if needs_ranges and request.calibration is None:
-        raise DataError(
-            "static int8 needs a calibration set: give --calibration with real inputs of the model "
-            "(there is no default and no random data)"
-        )
-
-
-def _named_preprocessing(request: ConvertRequest, source: Source) -> dict[str, Preprocessing]:
-    """Return preprocessing by the names of the source's inputs."""
-    names = [spec.name for spec in source.inputs]
-    if set(request.preprocessing) == {""} and len(names) == 1:
-        return {names[0]: request.preprocessing[""]}
-    if "" in request.preprocessing:
-        raise ConfigError(f"--preprocess: the model has several inputs; make a table for one, e.g. [{names[0]}]")
-    strangers = set(request.preprocessing) - set(names)
-    if strangers:
-        raise ConfigError(f"--preprocess names {', '.join(sorted(strangers))}; the model has {', '.join(names)}")
-    return request.preprocessing
 
 
 def _exits(request: ConvertRequest, source: Source) -> tuple[str, ...]:
