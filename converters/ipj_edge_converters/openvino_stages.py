@@ -14,6 +14,7 @@ import msgspec
 
 from ipj_edge.protocols import ConversionTask, StageFiles
 from ipj_edge_converters.cut_openvino import cut_openvino
+from ipj_edge_converters.instruction_sets import has_exact_dot_products
 from ipj_edge_converters.onnx_files import load_onnx, save_onnx
 from ipj_edge_converters.onnx_macs import count_onnx
 from ipj_edge_converters.onnx_quantize import Choices, quantize
@@ -45,7 +46,7 @@ def stage_and_convert(task: ConversionTask, convert: Any) -> StageFiles:
     """
     source = task.source
     quantizing = task.precision == "int8" and source.precision != "int8"
-    full_range = task.isa in ("", "vnni")
+    full_range = has_exact_dot_products(task.isa)
     with TemporaryDirectory(prefix="ipj-edge-") as folder:
         whole = Path(folder) / "whole.onnx"
         if quantizing:

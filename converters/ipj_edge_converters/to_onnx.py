@@ -8,11 +8,12 @@ from typing import Any
 
 import msgspec
 
-from ipj_edge.errors import ConfigError, DataError, TargetUnavailableError
+from ipj_edge.errors import DataError, TargetUnavailableError
 from ipj_edge.plugins import needs
 from ipj_edge.protocols import ConversionTask, Converter, StageFiles
 from ipj_edge.values import Port, Precision, Scheme
 from ipj_edge_converters.cut_onnx import cut_onnx
+from ipj_edge_converters.instruction_sets import assumed_by_quantized, has_exact_dot_products
 from ipj_edge_converters.onnx_dynamic import quantize_dynamically
 from ipj_edge_converters.onnx_files import load_onnx, save_onnx
 from ipj_edge_converters.onnx_graphs import opset_of
@@ -24,10 +25,6 @@ from ipj_edge_converters.sources.feeds import static_batch
 from ipj_edge_converters.stage_precisions import float_nodes
 
 _FILE = "model.onnx"
-
-# Instruction sets with exact 8-bit dot products ("" = the default assumption), and those without.
-_EXACT = ("", "vnni", "avx512_vnni", "avx_vnni", "arm64", "dotprod")
-_SATURATING = ("sse4", "avx2", "avx512")
 
 
 class ToOnnx:
@@ -104,34 +101,7 @@ def _passed_through(task: ConversionTask, source: Path) -> tuple[Any, str]:
             "from it: ask for int8, or convert the float model"
         )
     model = load_onnx(source)
-    if _has_seven_bit_weights(model):
-        return model, ""
-    if not has_exact_dot_products(task.isa):
-        raise TargetUnavailableError(
-            f"'{task.source.file}' is already quantized with 8-bit weights, which are not exact on {task.isa} "
-            "(sums of products saturate): convert the float model, or quantize it with a reduced range"
-        )
-    return model, "vnni"
-
-
-def has_exact_dot_products(isa: str) -> bool:
-    """Say whether an instruction set adds 8-bit products without saturating; see microsoft/onnxruntime#6004.
-
-    Raises:
-        ConfigError: the instruction set is not known.
-    """
-    if isa not in (*_EXACT, *_SATURATING):
-        known = ", ".join(name for name in (*_EXACT, *_SATURATING) if name)
-        raise ConfigError(f"unknown instruction set '{isa}'; known: {known}")
-    return isa in _EXACT
-
-
-def _has_seven_bit_weights(model: Any) -> bool:
-    """Say whether all int8 weights lie within −64..64."""
-    with needs("convert"):
-        from onnx import TensorProto, numpy_helper
-    weights = [tensor for tensor in model.graph.initializer if tensor.data_type == TensorProto.INT8]
-    return all(abs(numpy_helper.to_array(tensor).astype("int16")).max(initial=0) <= 64 for tensor in weights)
+    return model, assumed_by_quantized(model, task)
 
 
 def _with_shapes(model: Any) -> Any:

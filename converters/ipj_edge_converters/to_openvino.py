@@ -14,7 +14,9 @@ from ipj_edge.manifest import OperatorCount
 from ipj_edge.plugins import needs
 from ipj_edge.protocols import ConversionTask, Converter, StageFiles
 from ipj_edge.values import Port, Precision, Scheme, TensorSpec
+from ipj_edge_converters.instruction_sets import assumed_by_quantized, has_exact_dot_products
 from ipj_edge_converters.keep_float import Operator, matching
+from ipj_edge_converters.onnx_files import load_onnx
 from ipj_edge_converters.openvino_file import XML_NAME, import_openvino, one_line, write
 from ipj_edge_converters.openvino_operators import count_operators
 from ipj_edge_converters.openvino_quantize import quantize
@@ -46,7 +48,8 @@ class ToOpenvino:
 
         Raises:
             TargetUnavailableError: another precision than that of an already quantized source was asked for.
-            ConfigError: operators are to be kept in float where that cannot be had, or a pattern matches none.
+            ConfigError: the instruction set is not known, operators are to be kept in float where that cannot be had,
+                or a pattern matches none.
             UnsupportedError: openvino has no such operator; names it.
             ConversionError: the conversion failed, or what came out is not int8 where int8 was asked for.
         """
@@ -56,11 +59,16 @@ class ToOpenvino:
         onnx_path = Path(task.source.onnx_path())
         model, names = read_onnx(onnx_path), onnx_names(onnx_path)
         quantizing = task.precision == "int8" and task.source.precision != "int8"
-        full_range = task.isa in ("", "vnni")
+        isa = _assumed(task, onnx_path)
         if quantizing:
             model, kept = _kept_in_float(model, task, names)
             model = quantize(
-                model, task.calibration or {}, task.source.inputs, full_range=full_range, kept=kept, ranges=task.ranges
+                model,
+                task.calibration or {},
+                task.source.inputs,
+                full_range=isa == "vnni",
+                kept=kept,
+                ranges=task.ranges,
             )
         model.set_friendly_name(task.source.name)
         write(model, task.into, names)
@@ -68,7 +76,7 @@ class ToOpenvino:
         if task.precision == "int8":
             _check_int8(operators)
         tools = ("openvino", "nncf") if quantizing else ("openvino",)
-        return _stage_files(task, operators, "vnni" if quantizing and full_range else "", tools)
+        return _stage_files(task, operators, isa, tools)
 
 
 def _staged(task: ConversionTask, convert: Callable[[ConversionTask], StageFiles]) -> StageFiles:
@@ -76,6 +84,15 @@ def _staged(task: ConversionTask, convert: Callable[[ConversionTask], StageFiles
     from ipj_edge_converters.openvino_stages import stage_and_convert
 
     return stage_and_convert(task, convert)
+
+
+def _assumed(task: ConversionTask, onnx_path: Path) -> str:
+    """Return the instruction set that the file will assume: empty for float, or where a reduced range needs none."""
+    if task.precision != "int8":
+        return ""
+    if task.source.precision == "int8":
+        return assumed_by_quantized(load_onnx(onnx_path), task)
+    return "vnni" if has_exact_dot_products(task.isa) else ""
 
 
 def _check_precision(task: ConversionTask) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ipj_edge.errors import ConversionError, TargetUnavailableError, UnsupportedError
+from ipj_edge.errors import ConfigError, ConversionError, TargetUnavailableError, UnsupportedError
 from ipj_edge.protocols import ConversionTask
 from ipj_edge_converters.openvino_file import BIN_NAME, XML_NAME
 from ipj_edge_converters.to_openvino import ToOpenvino
@@ -337,3 +337,28 @@ def test_a_quantized_source_cannot_become_fp32(conv_source, tmp_path, quantized)
     with pytest.raises(TargetUnavailableError, match="already quantized") as caught:
         ToOpenvino().convert(task(source, tmp_path / "out"))
     assert caught.value.exit_code == 6
+
+
+@pytest.mark.parametrize(("largest", "zero_point", "assumes"), [(127, 0, "vnni"), (64, -128, "")])
+def test_a_quantized_source_assumes_vnni_where_its_weights_use_eight_bits(
+    graph, tensor_spec, tmp_path, largest, zero_point, assumes
+):
+    g = graph()
+    scale, zero = g.constant("scale", np.float32(0.02)), g.constant("zero", np.int8(zero_point))
+    g.node("QuantizeLinear", ["x", scale, zero], "q")
+    g.node("DequantizeLinear", ["q", scale, zero], "dq")
+    weights = np.linspace(-largest, largest, 24).reshape(6, 4).astype(np.int8)
+    g.node("DequantizeLinear", [g.constant("w8", weights), g.constant("ws", np.float32(0.01))], "w")
+    g.node("MatMul", ["dq", "w"], "y")
+    source = g.save(
+        tmp_path / "qdq.onnx", (tensor_spec("x", ("batch", 6)),), (tensor_spec("y", ("batch", 4)),), precision="int8"
+    )
+    assert ToOpenvino().convert(task(source, tmp_path / "o", "int8")).isa == assumes
+    if assumes:
+        with pytest.raises(TargetUnavailableError, match="not exact on avx2"):
+            ToOpenvino().convert(task(source, tmp_path / "p", "int8", isa="avx2"))
+
+
+def test_an_instruction_set_nobody_knows_is_refused(conv_source, tmp_path):
+    with pytest.raises(ConfigError, match="unknown instruction set 'banana'"):
+        ToOpenvino().convert(task(conv_source, tmp_path / "o", "int8", conv_source.calibration(), "banana"))
