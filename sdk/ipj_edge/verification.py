@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -11,10 +12,11 @@ from ipj_edge.device_proof import record_proof
 from ipj_edge.errors import ParityError
 from ipj_edge.golden import read_golden
 from ipj_edge.manifest import Bundle, OutputParity
-from ipj_edge.model import Model
-from ipj_edge.parity import allowances_of, compare
+from ipj_edge.model import Model, open_model
+from ipj_edge.parity import Comparison, allowances_of, compare
 from ipj_edge.programs import open_all
-from ipj_edge.values import EffectiveSettings, Settings
+from ipj_edge.protocols import Array
+from ipj_edge.values import EffectiveSettings, Settings, TensorSpec
 
 
 class Verification(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,25 +49,34 @@ def verify(path: str | Path, *, settings: Settings | None = None) -> Verificatio
     bundle = open_bundle(path)
     inputs, reference = read_golden(bundle.path)
     with Model(bundle.manifest, open_all(bundle, requested), requested) as model:
-        answers = model.run_every_output(inputs)
+        compared = _compared(bundle, bundle.manifest.outputs, reference, model.run_every_output(inputs))
         effective = model.effective
-    record = bundle.manifest.parity
-    compared = compare(
-        bundle.manifest.outputs,
-        reference,
-        answers,
-        precision=bundle.manifest.precision,
-        inputs="golden",
-        tolerance=record.tolerance if record.loosened else None,
-        allowances=allowances_of(bundle.manifest),
-    )
+    if len(bundle.manifest.stages) > 1:
+        # What runs where no early exit is wanted is a program of its own.
+        with open_model(bundle, requested, exits="off") as whole:
+            compared += _compared(bundle, whole.outputs, reference, whole.run(inputs).outputs)
     failures = tuple(failure for comparison in compared for failure in comparison.failures)
     if failures:
         raise ParityError(failures)
     record_proof(bundle, effective[0])
     return Verification(
         bundle=bundle,
-        outputs=tuple(comparison.figures for comparison in compared),
+        outputs=tuple(comparison.figures for comparison in compared[: len(bundle.manifest.outputs)]),
         requested=requested,
         effective=effective,
+    )
+
+
+def _compared(
+    bundle: Bundle, specs: Sequence[TensorSpec], reference: Mapping[str, Array], answers: Mapping[str, Array]
+) -> tuple[Comparison, ...]:
+    record = bundle.manifest.parity
+    return compare(
+        specs,
+        {spec.name: reference[spec.name] for spec in specs},
+        answers,
+        precision=bundle.manifest.precision,
+        inputs="golden",
+        tolerance=record.tolerance if record.loosened else None,
+        allowances=allowances_of(bundle.manifest),
     )

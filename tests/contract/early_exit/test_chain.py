@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 from itertools import pairwise
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import ipj_edge
-from ipj_edge.bundle import open_bundle
-from ipj_edge.errors import ConfigError, InputError
+from ipj_edge.bundle import open_bundle, record_files, write_manifest
+from ipj_edge.errors import ConfigError, InputError, ParityError
 from ipj_edge.exits import ExitPolicy
 
 
@@ -158,6 +160,29 @@ def test_every_way_to_run_a_model_is_for_one_caller_at_a_time(exit_bundle: Path,
             with model._alone(), pytest.raises(InputError, match="clone"):
                 call()
             call()
+
+
+def test_verify_proves_the_unsplit_program_too(exit_bundles: Path, tmp_path: Path) -> None:
+    """It is what runs where no early exit is wanted, and no part of the chain."""
+    folder = tmp_path / "net.ipj"
+    shutil.copytree(exit_bundles / "exits.onnxruntime-cpu.fp32.ipj", folder)
+    ipj_edge.verify(folder)
+    manifest = open_bundle(folder).manifest
+    assert manifest.unsplit is not None
+    _negate_weights(folder / manifest.unsplit.file)
+    write_manifest(folder, msgspec.structs.replace(manifest, files=record_files(folder)))
+    with pytest.raises(ParityError, match="'final' on golden inputs"):
+        ipj_edge.verify(folder)
+
+
+def _negate_weights(file: Path) -> None:
+    import onnx
+
+    model = onnx.load(file)
+    for tensor in model.graph.initializer:
+        if tensor.data_type == onnx.TensorProto.FLOAT:
+            tensor.CopyFrom(onnx.numpy_helper.from_array(-onnx.numpy_helper.to_array(tensor), tensor.name))
+    onnx.save(model, file)
 
 
 def test_what_needs_stages_says_how_to_load_them(exit_bundle: Path, images: np.ndarray) -> None:
