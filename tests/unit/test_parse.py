@@ -18,7 +18,23 @@ def test_an_empty_shape_is_a_scalar_without_a_batch_axis() -> None:
     assert spec.batch_axis is None
 
 
-@pytest.mark.parametrize("text", ["x", "x:0x2", "x:1x2:nope", "x:1x2:int64:9..1", ":1x2", "x:1x2:int8:0..1:more"])
+def test_a_name_may_have_colons_of_its_own() -> None:
+    spec = _parse.tensor_spec("serving_default_x:0:1x6:float32:-1..1")
+    assert (spec.name, spec.shape, spec.value_range) == ("serving_default_x:0", (1, 6), (-1.0, 1.0))
+    assert _parse.tensor_spec("x:0:1x6").name == "x:0"
+    assert _parse.output_names(("Identity:0:logits", "Identity_1:0")) == (
+        ("Identity:0", "Identity_1:0"),
+        {"Identity:0": "logits"},
+    )
+
+
+def test_scalar_is_a_shape_as_messages_write_it() -> None:
+    assert _parse.tensor_spec("gain:scalar") == _parse.tensor_spec("gain:")
+
+
+@pytest.mark.parametrize(
+    "text", ["x", "image", "x:0x2", "x:1x2:nope", "x:1x2:int64:9..1", ":1x2", "x:1x2:int8:0..1:more"]
+)
 def test_what_is_no_input_is_refused_with_the_form(text: str) -> None:
     with pytest.raises(ConfigError, match="--input"):
         _parse.tensor_spec(text)

@@ -12,30 +12,36 @@ import numpy as np
 from ipj_edge.errors import ConfigError
 from ipj_edge.values import Meaning, Preprocessing, TensorSpec
 
+_SCALAR = "scalar"
+_SHAPE = re.compile(rf"(\d+(x\d+)*)?|{_SCALAR}")
 _FORM = "NAME:SHAPE[:DTYPE[:LOW..HIGH]], e.g. image:1x3x32x32 or ids:1x128:int64:0..30521"
 
 
 def tensor_spec(text: str) -> TensorSpec:
-    """Parse ``--input``: ``image:1x1x8x8``, ``ids:1x128:int64:0..30521``; an empty shape is a scalar.
+    """Parse ``--input``: ``image:1x1x8x8``, ``ids:1x128:int64:0..30521``; a shape that is empty or scalar has no axis.
+
+    It is read from the end: names may have colons of their own, as those of TensorFlow's tensors do (``input:0``).
 
     Raises:
         ConfigError: not of that form.
     """
     parts = text.split(":")
-    if not 2 <= len(parts) <= 4 or not parts[0]:
+    span = parts.pop() if ".." in parts[-1] else None
+    dtype = parts.pop() if parts and not _SHAPE.fullmatch(parts[-1]) else "float32"
+    if len(parts) < 2 or not parts[0]:
         raise ConfigError(f"--input '{text}': expected {_FORM}")
-    shape = _shape(text, parts[1])
+    shape = _shape(text, parts.pop())
     return TensorSpec(
-        name=parts[0],
+        name=":".join(parts),
         shape=shape,
-        dtype=_dtype(text, parts[2] if len(parts) > 2 else "float32"),
+        dtype=_dtype(text, dtype),
         batch_axis=0 if shape else None,
-        value_range=_range(text, parts[3]) if len(parts) > 3 else None,
+        value_range=None if span is None else _range(text, span),
     )
 
 
 def output_names(texts: tuple[str, ...]) -> tuple[tuple[str, ...], dict[str, Meaning]]:
-    """Parse ``--output NAME[:MEANING]``: names in order, and the meanings given.
+    """Parse ``--output NAME[:MEANING]``: names in order, and the meanings given; names may have colons.
 
     Raises:
         ConfigError: an unknown meaning.
@@ -43,12 +49,14 @@ def output_names(texts: tuple[str, ...]) -> tuple[tuple[str, ...], dict[str, Mea
     meanings: dict[str, Meaning] = {}
     names = []
     for text in texts:
-        name, _, meaning = text.partition(":")
-        names.append(name)
-        if meaning and meaning not in get_args(Meaning):
-            raise ConfigError(f"--output '{text}': the meaning is one of {', '.join(get_args(Meaning))}")
-        if meaning:
+        name, _, meaning = text.rpartition(":")
+        if meaning in get_args(Meaning) and name:
             meanings[name] = cast(Meaning, meaning)
+        elif name and meaning.isalpha():
+            raise ConfigError(f"--output '{text}': the meaning is one of {', '.join(get_args(Meaning))}")
+        else:
+            name = text
+        names.append(name)
     return tuple(names), meanings
 
 
@@ -146,7 +154,7 @@ def _rule(value: object) -> Preprocessing:
 
 
 def _shape(text: str, shape: str) -> tuple[int | str, ...]:
-    if not shape:
+    if shape in ("", _SCALAR):
         return ()
     sizes = shape.split("x")
     if not all(size.isdecimal() and int(size) > 0 for size in sizes):
