@@ -14,7 +14,8 @@ from ipj_edge.errors import ConfigError
 from ipj_edge.values import Preprocessing, TensorSpec
 
 IMAGE = TensorSpec(name="image", shape=("batch", 1, 8, 9), dtype="float32")
-SOURCE: Any = SimpleNamespace(inputs=(IMAGE,), name="net", precision="fp32", file="net.onnx")
+LOGITS = TensorSpec(name="logits", shape=("batch", 4), dtype="float32")
+SOURCE: Any = SimpleNamespace(inputs=(IMAGE,), outputs=(LOGITS,), name="net", precision="fp32", file="net.onnx")
 
 
 def _request(**more: Any) -> ConvertRequest:
@@ -57,10 +58,15 @@ def test_preprocessing_that_makes_the_input_is_taken() -> None:
 
 
 def test_more_labels_than_scores_are_refused() -> None:
-    outputs = (TensorSpec(name="logits", shape=("batch", 4), dtype="float32"),)
-    check_labels((), outputs)
-    check_labels(("a", "b", "c", "d"), outputs)
+    check_labels((), (LOGITS,))
+    check_labels(("a", "b", "c", "d"), (LOGITS,))
     with pytest.raises(
         ConfigError, match="--labels has 5 names, and no output has as many scores: 'logits' is 4 a sample"
     ):
-        check_labels(("a", "b", "c", "d", "e"), outputs)
+        check_labels(("a", "b", "c", "d", "e"), (LOGITS,))
+
+
+def test_an_input_that_is_handed_through_needs_a_name_of_its_own() -> None:
+    source = SimpleNamespace(**{**vars(SOURCE), "outputs": (LOGITS, IMAGE)})
+    with pytest.raises(ConfigError, match=r"'image' is the name of an input and of an output.*logits, image"):
+        check_request(_request(), source)  # type: ignore[arg-type]

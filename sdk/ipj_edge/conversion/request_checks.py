@@ -34,10 +34,12 @@ def check_request(request: ConvertRequest, source: Source) -> None:
     """Refuse what cannot be done, or would have no effect.
 
     Raises:
-        ConfigError: options that contradict each other, or a name that cannot be a folder's.
+        ConfigError: options that contradict each other, a name that cannot be a folder's, or one name for an input and
+            an output.
         DataError: static int8 without a calibration set.
     """
     _check_name(request.name or source.name)
+    _check_tensor_names(source)
     dynamic = request.scheme == "dynamic"
     if dynamic and request.calibration is not None:
         raise ConfigError(
@@ -56,6 +58,17 @@ def _check_name(name: str) -> None:
     """A bundle's name is part of its folder's: it may not lead elsewhere, nor hide it."""
     if "/" in name or "\0" in name or name.startswith("."):
         raise ConfigError(f"'{name}' cannot name a bundle: no '/' and no '.' in front; give another with --name")
+
+
+def _check_tensor_names(source: Source) -> None:
+    """Live tensors are known by their names, so an input that is handed through needs another one as an output."""
+    outputs = [spec.name for spec in source.outputs]
+    shared = [spec.name for spec in source.inputs if spec.name in outputs]
+    if shared:
+        raise ConfigError(
+            f"'{shared[0]}' is the name of an input and of an output: name the outputs apart, one --output for each of "
+            f"{', '.join(outputs)}"
+        )
 
 
 def named_preprocessing(request: ConvertRequest, source: Source) -> dict[str, Preprocessing]:
