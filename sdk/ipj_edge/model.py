@@ -200,14 +200,16 @@ class Model:
     def run_every_output(self, inputs: Array | Mapping[str, Array]) -> dict[str, Array]:
         """Return the real values of every output that the loaded programs have, those of all exits included.
 
+        Of an output without a batch axis it is the value of the first part, where a batch is run in parts.
+
         Raises:
             InputError: see `run`.
         """
         chain = self._chain
-        if chain is None:
-            return self.run(inputs).outputs
         with self._alone():
             feeds, rows = self._accept(inputs)
+            if chain is None:
+                return self._plain(feeds, rows, True, may_differ=True)
             parts = [chain.every(part) for part, _ in self._parts(feeds, rows)]
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
@@ -324,15 +326,25 @@ class Model:
     def _names(self) -> str:
         return ", ".join(adapter.name for adapter in self._inputs)
 
-    def _plain(self, feeds: dict[str, Array], rows: int, copy: bool) -> dict[str, Array]:
+    def _plain(self, feeds: dict[str, Array], rows: int, copy: bool, *, may_differ: bool = False) -> dict[str, Array]:
         if rows == self._at_once or (self._dynamic and 0 < rows < self._at_once):
             made = self._whole.run(feeds)
             return {name: adapt(made[name], copy) for name, adapt in self._outputs}
         parts = [self._plain(part, size, True) for part, size in self._parts(feeds, rows)]
-        return {
-            name: np.concatenate([part[name] for part in parts]) if name in self._batched_outputs else value
-            for name, value in parts[0].items()
-        }
+        return {name: self._joined(name, [part[name] for part in parts], may_differ) for name in parts[0]}
+
+    def _joined(self, name: str, values: list[Array], may_differ: bool) -> Array:
+        """Join what the parts of a batch answered; an output without a batch axis is the same for all, or an error."""
+        if name in self._batched_outputs:
+            return np.concatenate(values)
+        if may_differ or all(
+            np.array_equal(value, values[0], equal_nan=value.dtype.kind == "f") for value in values[1:]
+        ):
+            return values[0]
+        raise InputError(
+            f"output '{name}' has no batch axis and differs between the parts of this batch: give at most "
+            f"{self._at_once} at once"
+        )
 
     def _staged(
         self, chain: Chain, feeds: dict[str, Array], rows: int, max_exit: int | None, until: float | None

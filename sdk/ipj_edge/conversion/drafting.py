@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -9,8 +10,7 @@ import numpy as np
 
 from ipj_edge.conversion.calibration import record_calibration
 from ipj_edge.conversion.prepared import Prepared
-from ipj_edge.conversion.reference import GOLDEN_SAMPLES, spread
-from ipj_edge.data import Samples
+from ipj_edge.conversion.reference import GOLDEN_SAMPLES, static_batch
 from ipj_edge.golden import write_golden
 from ipj_edge.manifest import (
     SCHEMA_VERSION,
@@ -23,8 +23,8 @@ from ipj_edge.manifest import (
 )
 from ipj_edge.parity import RELATIVE_L2
 from ipj_edge.plugins import load_target
-from ipj_edge.protocols import Source, StageFiles
-from ipj_edge.values import Precision
+from ipj_edge.protocols import Array, Source, StageFiles
+from ipj_edge.values import Precision, TensorSpec
 
 
 def draft_manifest(
@@ -66,7 +66,7 @@ def draft_manifest(
         ),
         labels=request.labels,
         preprocessing=request.preprocessing,
-        golden_samples=_golden(prepared).count,
+        golden_samples=len(_golden_rows(prepared)),
         notes=(*source.notes, *files.notes),
         state=files.state,
         scheme=files.scheme,
@@ -127,14 +127,17 @@ def _engine_bytes(folder: Path, file: str) -> int:
 def _batch(files: StageFiles, max_batch: int) -> BatchSpec:
     if files.static_batch is not None:
         return BatchSpec(static=files.static_batch, probed=(files.static_batch,), max=files.static_batch)
-    return BatchSpec(static=None, probed=tuple(sorted({1, 2, max_batch})), max=max_batch)
+    return BatchSpec(static=None, probed=tuple(sorted({1, min(2, max_batch), max_batch})), max=max_batch)
 
 
-def _golden(prepared: Prepared) -> Samples:
-    reference, specs = prepared.reference, prepared.source.inputs
-    static = [spec.shape[0] for spec in specs if spec.batch_axis == 0 and isinstance(spec.shape[0], int)]
-    count = max(static[0], GOLDEN_SAMPLES // static[0] * static[0]) if static else GOLDEN_SAMPLES
-    return spread(reference.sets[_golden_set(prepared)], specs, count)
+def _golden_rows(prepared: Prepared) -> Array:
+    """Return which samples of the golden set are written: spread over it, or whole batches of a fixed size."""
+    samples = prepared.reference.sets[_golden_set(prepared)]
+    step = static_batch(prepared.source.inputs)
+    if step is not None and step > 1:
+        # What a fixed batch answers may hang on the samples that are in it together.
+        return np.arange(min(samples.count, max(step, GOLDEN_SAMPLES // step * step)))
+    return np.linspace(0, samples.count - 1, min(samples.count, GOLDEN_SAMPLES)).round().astype(np.intp)
 
 
 def _golden_set(prepared: Prepared) -> str:
@@ -142,13 +145,13 @@ def _golden_set(prepared: Prepared) -> str:
 
 
 def write_golden_inputs(prepared: Prepared, folder: Path) -> None:
-    """Write golden inputs with the source's answers, taken from those already there: the rows that `spread` picks."""
-    name = _golden_set(prepared)
-    whole, golden = prepared.reference.sets[name], _golden(prepared)
-    chosen = np.linspace(0, whole.count - 1, golden.count).round().astype(np.intp)
-    batched = {spec.name for spec in prepared.source.outputs if spec.batch_axis is not None}
-    outputs = {
-        key: value[chosen] if key in batched and golden.count < whole.count else value
-        for key, value in prepared.reference.answers[name].items()
-    }
-    write_golden(folder, golden.arrays, outputs)
+    """Write golden inputs with the source's answers, taken from those already there."""
+    name, rows = _golden_set(prepared), _golden_rows(prepared)
+    samples, answers = prepared.reference.sets[name].arrays, prepared.reference.answers[name]
+    write_golden(
+        folder, _picked(samples, prepared.source.inputs, rows), _picked(answers, prepared.source.outputs, rows)
+    )
+
+
+def _picked(arrays: Mapping[str, Array], specs: Sequence[TensorSpec], rows: Array) -> dict[str, Array]:
+    return {spec.name: arrays[spec.name][rows] if spec.batch_axis is not None else arrays[spec.name] for spec in specs}

@@ -20,6 +20,7 @@ from ipj_edge.conversion.reference import (
     PARITY_SAMPLES,
     Reference,
     answer,
+    check_unbatched_outputs,
     decide_meanings,
     spread,
     whole_batches,
@@ -111,6 +112,7 @@ def _reference(request: ConvertRequest, source: Source, calibration: Samples | N
     real = calibration if calibration is not None else data
     count = max(request.max_batch, 2 * GOLDEN_SAMPLES)
     drawn = random_samples(source.inputs, count, request.seed, real)
+    check_unbatched_outputs(source, drawn, request.max_batch)
     sets = {"random": whole_batches(drawn, source.inputs)}
     if calibration is not None:
         sets["calibration"] = whole_batches(spread(calibration, source.inputs, PARITY_SAMPLES), source.inputs)

@@ -37,7 +37,7 @@ def answer(source: Source, samples: Samples, at_once: int) -> dict[str, Array]:
     Raises:
         SourceError: it fails, or answers NaN or infinity everywhere in an output.
     """
-    step = _static_batch(source.inputs) or at_once
+    step = static_batch(source.inputs) or at_once
     parts = [source.run(samples.rows(source.inputs, start, start + step)) for start in range(0, samples.count, step)]
     joined = {
         spec.name: np.concatenate([part[spec.name] for part in parts])
@@ -49,6 +49,29 @@ def answer(source: Source, samples: Samples, at_once: int) -> dict[str, Array]:
         if value.dtype.kind == "f" and not np.isfinite(value).any():
             raise SourceError(f"the source itself answers NaN or infinity in '{name}': check its weights")
     return joined
+
+
+def check_unbatched_outputs(source: Source, samples: Samples, at_once: int) -> None:
+    """Refuse an output that has no batch axis and yet depends on how many samples are given at once.
+
+    Args:
+        source: The model.
+        samples: Inputs of it, two at least.
+        at_once: Largest batch it is to take; 1 gives every sample an answer of its own.
+
+    Raises:
+        ConfigError: names the output and the remedy.
+    """
+    names = [spec.name for spec in source.outputs if spec.batch_axis is None]
+    if not names or at_once == 1 or static_batch(source.inputs) is not None:
+        return
+    one, two = (source.run(samples.rows(source.inputs, 0, size)) for size in (1, 2))
+    for name in names:
+        if one[name].shape != two[name].shape or not np.allclose(one[name], two[name], equal_nan=True):
+            raise ConfigError(
+                f"output '{name}' has no batch axis and changes with the samples that are given at once: "
+                "--max-batch 1 gives every sample an answer of its own"
+            )
 
 
 def spread(samples: Samples, specs: Sequence[TensorSpec], count: int) -> Samples:
@@ -70,7 +93,7 @@ def whole_batches(samples: Samples, specs: Sequence[TensorSpec]) -> Samples:
     Raises:
         ConfigError: there are fewer samples than one batch.
     """
-    step = _static_batch(specs) or 1
+    step = static_batch(specs) or 1
     count = samples.count // step * step
     if count == 0:
         raise ConfigError(f"the model takes batches of {step}: give at least {step} samples")
@@ -116,7 +139,8 @@ def _infer(values: Array, classes: int | None) -> Meaning:
     return "probabilities" if sums_to_one else "logits"
 
 
-def _static_batch(specs: Sequence[TensorSpec]) -> int | None:
+def static_batch(specs: Sequence[TensorSpec]) -> int | None:
+    """Return the only batch size that inputs take; None where it is dynamic or there is none."""
     sizes = [spec.shape[spec.batch_axis] for spec in specs if spec.batch_axis is not None]
     static = [size for size in sizes if isinstance(size, int)]
     return static[0] if static else None
