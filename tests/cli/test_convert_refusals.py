@@ -302,9 +302,9 @@ def test_an_operator_the_target_lacks_is_named(ipj_edge_cli: Callable, tmp_path:
     assert list((tmp_path / "dist").glob("*")) == []
 
 
-def test_kill_9_midway_leaves_no_bundle_and_the_next_run_cleans_up(
-    digits_arguments: list[str], ipj_edge_cli: Callable, tmp_path: Path, install_plugin: Callable[[str, str, str], None]
-) -> None:
+@pytest.fixture
+def slow_converter(install_plugin: Callable[[str, str, str], None]) -> None:
+    """A converter that, its file written, waits until there is a file ``go`` beside the bundles."""
     install_plugin(
         "ipj_edge.converters",
         "a-slow-one = slow_converter:Slow",
@@ -322,14 +322,30 @@ def test_kill_9_midway_leaves_no_bundle_and_the_next_run_cleans_up(
                 return files
         """,
     )
-    dist = tmp_path / "dist"
-    command = [*digits_arguments, "--precision", "fp32", "--target", "onnxruntime-cpu", "-o", str(dist)]
-    child = subprocess.Popen([sys.executable, "-m", "ipj_edge", "convert", *command], stderr=subprocess.DEVNULL)
+
+
+def _start_and_wait(command: list[str], dist: Path, **environment: str) -> subprocess.Popen[bytes]:
+    """Start a conversion and return when it has written its file."""
+    child = subprocess.Popen(
+        [sys.executable, "-m", "ipj_edge", "convert", *command],
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, **environment},
+    )
     deadline = time.monotonic() + 120
     while not list(dist.glob(".*/built/model.onnx")):
         assert time.monotonic() < deadline
         assert child.poll() is None
         time.sleep(0.1)
+    return child
+
+
+@pytest.mark.usefixtures("slow_converter")
+def test_kill_9_midway_leaves_no_bundle_and_the_next_run_cleans_up(
+    digits_arguments: list[str], ipj_edge_cli: Callable, tmp_path: Path
+) -> None:
+    dist = tmp_path / "dist"
+    command = [*digits_arguments, "--precision", "fp32", "--target", "onnxruntime-cpu", "-o", str(dist)]
+    child = _start_and_wait(command, dist)
     child.send_signal(signal.SIGKILL)
     child.wait()
     assert not (dist / "digits.onnxruntime-cpu.fp32.ipj").exists()
@@ -338,6 +354,21 @@ def test_kill_9_midway_leaves_no_bundle_and_the_next_run_cleans_up(
     ran = ipj_edge_cli("convert", *command)
     assert ran.code == 0, ran
     assert sorted(path.name for path in dist.iterdir()) == ["digits.onnxruntime-cpu.fp32.ipj", "go"]
+
+
+@pytest.mark.usefixtures("slow_converter")
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_run_leaves_nothing_behind(
+    digits_arguments: list[str], tmp_path: Path, sent: signal.Signals, code: int
+) -> None:
+    dist, scratch = tmp_path / "dist", tmp_path / "scratch"
+    scratch.mkdir()
+    command = [*digits_arguments, "--precision", "fp32", "--target", "onnxruntime-cpu", "-o", str(dist)]
+    child = _start_and_wait(command, dist, TMPDIR=str(scratch))
+    child.send_signal(sent)
+    assert child.wait(60) == code
+    assert list(dist.iterdir()) == []
+    assert [path for path in scratch.iterdir() if path.name.startswith("ipj-edge")] == []
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ Commands turn arguments into one call and print what came of it. This is the onl
 
 from __future__ import annotations
 
+import signal
 import sys
 from importlib import import_module
 
@@ -54,10 +55,20 @@ def group() -> None:
     """
 
 
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM, as `timeout` and continuous integration send it: handled as Ctrl-C is, so that nothing stays behind."""
+
+
+def _terminate(*_: object) -> None:
+    raise _Terminated
+
+
 def main() -> None:
     """Run the command line and exit with the code of what happened."""
     from ipj_edge.errors import IpjEdgeError
 
+    if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _terminate)
     try:
         code = group.main(standalone_mode=False)
     except IpjEdgeError as error:
@@ -68,9 +79,11 @@ def main() -> None:
     except click.ClickException as error:
         error.show()
         code = error.exit_code
-    except (KeyboardInterrupt, click.Abort):
-        click.echo("ipj-edge: interrupted", err=True)
-        code = 130
+    except (KeyboardInterrupt, click.Abort) as error:
+        # click makes its own Abort of what interrupts a command.
+        terminated = isinstance(error, _Terminated) or isinstance(error.__cause__, _Terminated)
+        click.echo(f"ipj-edge: {'terminated' if terminated else 'interrupted'}", err=True)
+        code = 128 + (signal.SIGTERM if terminated else signal.SIGINT)
     except BrokenPipeError:
         code = 0
     sys.exit(code if isinstance(code, int) else 0)
