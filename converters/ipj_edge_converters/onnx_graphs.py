@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 
@@ -24,6 +24,16 @@ def all_nodes(model: Any) -> Iterator[Any]:
             for inner in _inner_graphs(node):
                 for graph in all_graphs(inner):
                     yield from graph.node
+
+
+def made_from(graph: Any, operators: Collection[str]) -> set[str]:
+    """Return the tensors of a graph that hang on a node of these operators, those inside other nodes included."""
+    found: set[str] = set()
+    for node in graph.node:  # which are in topological order
+        inside = {each.op_type for inner in _inner_graphs(node) for part in all_graphs(inner) for each in part.node}
+        if not found.isdisjoint(node.input) or not inside.isdisjoint(operators) or node.op_type in operators:
+            found.update(node.output)
+    return found
 
 
 def all_tensors(message: Any) -> Iterator[Any]:

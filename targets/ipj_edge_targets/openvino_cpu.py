@@ -170,7 +170,10 @@ class OpenvinoSession:
         )
         if len(self._lanes) >= _MAX_LANES:
             del self._lanes[next(iter(self._lanes))]
-        fixed = {name: tensor().data for name, tensor in outputs} if programs.has_fixed_shape(shapes) else None
+        stays = programs.has_fixed_shape(shapes) and all(
+            port.get_partial_shape().is_static for port in compiled.outputs
+        )
+        fixed = {name: tensor().data for name, tensor in outputs} if stays else None
         lane = self._lanes[shapes] = _Lane(request.infer, inputs, outputs, fixed, request)
         return lane
 

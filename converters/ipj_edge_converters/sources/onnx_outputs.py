@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,8 +10,12 @@ from ipj_edge.errors import SourceError
 from ipj_edge.plugins import needs
 from ipj_edge.protocols import Array
 from ipj_edge.values import TensorSpec
+from ipj_edge_converters.onnx_graphs import made_from
 from ipj_edge_converters.sources.feeds import example_arrays
 from ipj_edge_converters.sources.onnx_shapes import array_dtype, batch_axis
+
+# Operators whose answers are as long as the values in them say.
+_SIZED_BY_DATA = ("NonZero", "NonMaxSuppression", "Compress", "Unique")
 
 Runner = Callable[[Sequence[Array]], list[Array]]
 Shape = tuple[int | str, ...]
@@ -23,7 +28,16 @@ def output_specs(model: Any, run: Runner, inputs: Sequence[TensorSpec]) -> tuple
         SourceError: an output is no tensor, or its shape is neither stated nor to be found by running the model.
     """
     batch = next((spec.shape[spec.batch_axis] for spec in inputs if spec.batch_axis is not None), None)
-    shapes = _seen(run, inputs, batch) or _inferred(model, batch)
+    seen, inferred = _seen(run, inputs, batch), _inferred_outputs(model)
+    if seen is None:
+        pairs = zip(inferred, model.graph.output, strict=True)
+        shapes = [_either(new, old, batch) for new, old in pairs]
+    else:
+        loose = made_from(model.graph, _SIZED_BY_DATA)
+        shapes = [
+            _loosened(shape, value) if value.name in loose else shape
+            for shape, value in zip(seen, inferred, strict=True)
+        ]
     return tuple(_spec(value, shape, batch) for value, shape in zip(model.graph.output, shapes, strict=True))
 
 
@@ -58,22 +72,33 @@ def _trial(run: Runner, inputs: Sequence[TensorSpec], batch: int | None) -> list
         return None
 
 
-def _inferred(model: Any, batch: int | str | None) -> list[Shape]:
-    """Return the shapes that follow from the inputs; where none does, the declared ones.
+def _loosened(seen: Shape, inferred: Any) -> Shape:
+    """Leave open what was seen once but does not follow from the inputs: how many boxes there are, for example."""
+    sizes = inferred.type.tensor_type.shape.dim
+    known = {axis for axis, size in enumerate(sizes) if size.dim_value > 0}
+    return tuple(
+        size if axis in known or isinstance(size, str) else f"{_axis_name(inferred.name)}_dim{axis}"
+        for axis, size in enumerate(seen)
+    )
 
-    As for inputs, a size on axis 0 that nothing names is the batch.
-    """
+
+def _axis_name(tensor: str) -> str:
+    return re.sub(r"\W", "_", tensor)
+
+
+def _inferred_outputs(model: Any) -> list[Any]:
+    """Return the outputs with the shapes that follow from the inputs, none where none does."""
     with needs("convert"):
         import onnx
     bare = onnx.ModelProto()
     bare.CopyFrom(model)
     for value in bare.graph.output:
         value.type.tensor_type.ClearField("shape")
-    inferred = onnx.shape_inference.infer_shapes(bare)
-    return [_either(new, old, batch) for new, old in zip(inferred.graph.output, model.graph.output, strict=True)]
+    return list(onnx.shape_inference.infer_shapes(bare).graph.output)
 
 
 def _either(inferred: Any, declared: Any, batch: int | str | None) -> Shape:
+    """Return the inferred shape, else the declared one; a size on axis 0 that nothing names is the batch."""
     for value in (inferred, declared):
         tensor = value.type.tensor_type
         if tensor.HasField("shape"):

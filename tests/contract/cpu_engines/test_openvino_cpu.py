@@ -195,6 +195,18 @@ def test_whole_numbers_that_the_engine_would_wrap_are_refused(graph, tensor_spec
         session.run({"x": np.array([[1, value, 3]])})
 
 
+def test_an_answer_as_long_as_its_values_say_is_read_anew_every_time(graph, tensor_spec, convert, tmp_path):
+    g = graph()
+    g.node("Relu", ["x"], "y")
+    g.node("NonZero", ["y"], "found")
+    outputs = (tensor_spec("y", ("batch", 4)), tensor_spec("found", (2, "found_dim1"), "int64", batch_axis=None))
+    source = g.save(tmp_path / "found.onnx", (tensor_spec("x", ("batch", 4)),), outputs)
+    session = open_one(convert(source, tmp_path / "out"))
+    for seed in range(4):
+        feeds = source.feeds(1, seed)
+        np.testing.assert_array_equal(session.run(feeds)["found"], source.run(feeds)["found"])
+
+
 def test_scalars_and_booleans_come_out_as_they_are(graph, tensor_spec, convert, tmp_path):
     g = graph()
     g.node("ReduceMean", ["x"], "mean", keepdims=0)

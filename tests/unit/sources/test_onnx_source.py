@@ -90,6 +90,26 @@ def test_a_declared_dynamic_batch_that_is_frozen_inside_becomes_static_with_a_no
     assert source.run({"x": np.zeros((5, 2, 3), np.float32)})["y"].shape == (5, 6)
 
 
+@pytest.mark.parametrize("batch", ["n", 1])
+def test_a_size_that_hangs_on_the_values_is_open_however_often_it_is_seen(save, request_for, batch):
+    nodes = [
+        helper.make_node("Relu", ["x"], ["y"]),
+        helper.make_node("NonZero", ["y"], ["found"]),
+        helper.make_node("Shape", ["found"], ["count"]),
+    ]
+    outputs = [
+        value("y", (batch, 3)),
+        value("found", (2, None), TensorProto.INT64),
+        value("count", (2,), TensorProto.INT64),
+    ]
+    source = OnnxOpener().open(request_for(save(model_of(nodes, [value("x", (batch, 3))], outputs))))
+    y, found, count = source.outputs
+    assert (y.shape, y.batch_axis) == ((batch, 3), 0)
+    assert (found.shape[0], found.batch_axis) == (2, None)
+    assert isinstance(found.shape[1], str)
+    assert count.shape == (2,)
+
+
 def test_open_sizes_are_named_and_fixed_by_a_description(save, request_for):
     nodes = [helper.make_node("GlobalAveragePool", ["x"], ["y"])]
     path = save(model_of(nodes, [value("x", (-1, 3, "?", "?"))], [value("y", ("?", 3, 1, 1))]))
