@@ -10,7 +10,6 @@ from ipj_edge.placement import OperatorPlacement, Placement
 from ipj_edge_converters import tflite_file
 from ipj_edge_converters.edgetpu_compiler import MAPPED, PROGRAM, CompilerLog
 from ipj_edge_converters.edgetpu_mapping import predict
-from ipj_edge_converters.tflite_operators import custom_operators
 
 CUSTOM_OPERATOR = "edgetpu-custom-op"
 
@@ -38,11 +37,6 @@ def compiled_placement(whole: Any, compiled: Any, log: CompilerLog) -> Placement
         on_chip_bytes=log.on_chip_bytes,
         off_chip_bytes=log.off_chip_bytes,
     )
-
-
-def is_compiled(model: Any) -> bool:
-    """Say whether a file holds a program for the Edge TPU."""
-    return CUSTOM_OPERATOR in custom_operators(model)
 
 
 def _placed(operator: OperatorPlacement, on_host: bool, log: CompilerLog) -> OperatorPlacement:

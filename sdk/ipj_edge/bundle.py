@@ -37,7 +37,7 @@ def sha256_file(path: Path) -> str:
 def record_files(folder: Path, *, unreproducible: Iterable[str] = ()) -> tuple[FileRecord, ...]:
     """Return size and hash of every file below a folder, the manifest left out, sorted by path."""
     exempt = set(unreproducible)
-    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST_NAME)
+    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / MANIFEST_NAME)
     names = [(path, path.relative_to(folder).as_posix()) for path in paths]
     return tuple(
         FileRecord(path=name, size_bytes=path.stat().st_size, sha256=sha256_file(path), reproducible=name not in exempt)
@@ -68,6 +68,7 @@ def open_bundle(path: str | Path, *, check_files: bool = True) -> Bundle:
     if check_files:
         for record in manifest.files:
             _check_file(folder, record)
+    _check_programs(folder, manifest)
     return Bundle(path=folder, manifest=manifest)
 
 
@@ -105,6 +106,15 @@ def _check_digest(file: Path, raw: bytes) -> None:
     unsigned = _DIGEST.sub(rb"\g<1>" + _ZERO_DIGEST.encode() + rb"\g<3>", raw, count=1)
     if match is None or sha256_bytes(unsigned) != match.group(2).decode():
         raise BundleError(f"{file} is damaged: its digest does not match; copy the bundle again")
+
+
+def _check_programs(folder: Path, manifest: Manifest) -> None:
+    """Refuse a program that is none of the recorded files: nothing would vouch for its bytes."""
+    recorded = {record.path for record in manifest.files}
+    for stage in (*manifest.stages, *((manifest.unsplit,) if manifest.unsplit is not None else ())):
+        for file in (stage.file, stage.proxy_file):
+            if file is not None and file not in recorded:
+                raise BundleError(f"{folder / MANIFEST_NAME} runs '{file}', which is none of the files it records")
 
 
 def _check_file(folder: Path, record: FileRecord) -> None:

@@ -145,14 +145,6 @@ class Model:
         """The loaded programs: one session a stage, or the whole program's."""
         return self._programs.stages or (self._whole,)
 
-    def adapted(self, inputs: Array | Mapping[str, Array]) -> dict[str, Array]:
-        """Return the engine tensors that `run` would give to the first stage.
-
-        Raises:
-            InputError: see `run`.
-        """
-        return self._accept(inputs)[0]
-
     @property
     def exit_counts(self) -> tuple[int, ...]:
         """Samples answered by each exit so far; empty for a model that does not leave early."""

@@ -88,11 +88,6 @@ def compare(
     )  # fmt: skip
 
 
-def early_exits(manifest: Manifest) -> frozenset[str]:
-    """Return the outputs of all exits but the last; see `compare`."""
-    return frozenset(str(stage.exit_output) for stage in manifest.stages[:-1])
-
-
 def allowances_of(manifest: Manifest) -> Allowances:
     """Return the outputs of a bundle that are held to less than its precision promises."""
     if manifest.precision != "int8":

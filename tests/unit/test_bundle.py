@@ -2,9 +2,10 @@ import json
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from ipj_edge.bundle import open_bundle, write_manifest
+from ipj_edge.bundle import open_bundle, record_files, write_manifest
 from ipj_edge.errors import BundleError
 
 
@@ -82,3 +83,20 @@ def test_no_absolute_path_is_inside_any_file(bundle: Path, digits: Path) -> None
         content = file.read_bytes()
         for trace in (str(digits), str(Path(__file__).parents[2]), str(Path.home()) + "/", "/tmp/", "site-packages"):
             assert trace.encode() not in content, (file, trace)
+
+
+def test_a_program_that_is_none_of_the_recorded_files_is_refused(copy: Path) -> None:
+    """Its bytes would run without anything vouching for them."""
+    manifest = open_bundle(copy).manifest
+    (copy / "other.xml").write_text("<net/>")
+    stage = msgspec.structs.replace(manifest.stages[0], file="other.xml")
+    write_manifest(copy, msgspec.structs.replace(manifest, stages=(stage,)))
+    with pytest.raises(BundleError, match=r"runs 'other\.xml', which is none of the files it records"):
+        open_bundle(copy)
+
+
+def test_every_file_below_a_folder_is_recorded(tmp_path: Path) -> None:
+    (tmp_path / "inner").mkdir()
+    for name in ("manifest.json", "model.bin", "inner/manifest.json"):
+        (tmp_path / name).write_text("{}")
+    assert [record.path for record in record_files(tmp_path)] == ["inner/manifest.json", "model.bin"]

@@ -17,6 +17,7 @@ from ipj_edge.conversion.drafting import draft_manifest, write_golden_inputs
 from ipj_edge.conversion.plan import check_abilities, choose_converter, proving_target
 from ipj_edge.conversion.prepared import Prepared
 from ipj_edge.conversion.proof import batch_probes, gate, judge
+from ipj_edge.conversion.publish import FULL
 from ipj_edge.conversion.ranges import trained_ranges
 from ipj_edge.conversion.trial import TrialResult, run_trial
 from ipj_edge.errors import (
@@ -106,9 +107,9 @@ def _convert(prepared: Prepared, converter: Converter, target: str, precision: P
     )
     try:
         return converter.convert(task)
-    except OSError:
-        raise
     except Exception as error:
+        if isinstance(error, OSError) and _is_about(error, folder):
+            raise
         # Engines report a full disk in words of their own, or as a failed stream.
         if shutil.disk_usage(folder).free < _LEAST_FREE_BYTES:
             raise DestinationError(
@@ -118,6 +119,12 @@ def _convert(prepared: Prepared, converter: Converter, target: str, precision: P
             raise
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ConversionError(f"'{converter.name}' failed: {type(error).__name__}: {first[:300]}") from error
+
+
+def _is_about(error: OSError, folder: Path) -> bool:
+    """Say whether the place a bundle is built in is at fault, and not a file or a program of the converter's own."""
+    named = error.filename is not None and str(error.filename).startswith(str(folder.parent))
+    return named or error.errno in FULL
 
 
 def _created_with(source: Source, files: StageFiles, trial: TrialResult) -> dict[str, str]:

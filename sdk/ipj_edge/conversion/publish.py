@@ -19,7 +19,8 @@ from pathlib import Path
 from ipj_edge.errors import DestinationError
 
 _LOCK, _BUILT, _REPLACED = "lock", "built", "replaced"
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# What a full disk is called.
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def check_free(destination: Path, *, force: bool) -> None:
@@ -94,5 +95,5 @@ def _disk_errors(destination: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        what = "the disk is full" if error.errno in _FULL else (error.strerror or str(error))
+        what = "the disk is full" if error.errno in FULL else (error.strerror or str(error))
         raise DestinationError(f"cannot write {destination}: {what}; nothing was published") from error
