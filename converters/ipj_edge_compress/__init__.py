@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ipj_edge_compress.scores import accuracies, accuracy
     from ipj_edge_compress.sensitivity import sensitivities
     from ipj_edge_compress.training import train
+    from ipj_edge_compress.varied import VariedImages
 
 _HOMES = {
     "ArrayBatches": "batches",
@@ -39,6 +40,7 @@ _HOMES = {
     "TrainPlan": "plans",
     "TrainReport": "plans",
     "TrainingError": "errors",
+    "VariedImages": "varied",
     "accuracies": "scores",
     "accuracy": "scores",
     "convert_accurately": "accuracy_search",
@@ -70,6 +72,7 @@ __all__ = [
     "TrainPlan",
     "TrainReport",
     "TrainingError",
+    "VariedImages",
     "accuracies",
     "accuracy",
     "convert_accurately",
