@@ -33,52 +33,57 @@ class DataTable(msgspec.Struct, frozen=True, kw_only=True):
         val: Validation data: every accuracy of the report is on these.
         batch: Samples a batch.
         calibration_samples: Training samples that ranges of activations come from.
+        shift: Training images move by up to this many pixels, anew in every pass; see `VariedImages`.
+        mirror: Half of them are mirrored.
+        mix: Each takes up to this share of another one; for recipes whose steps learn from a teacher.
+        margin: What comes in at the edge, one value or one a channel.
     """
 
     train: str
     val: str
     batch: int = 64
     calibration_samples: int = 256
+    shift: int = 0
+    mirror: bool = False
+    mix: float = 0.0
+    margin: float | tuple[float, ...] = 0.0
 
 
-class Learning(msgspec.Struct, frozen=True, kw_only=True):
-    """What every step that trains can say; see `TrainPlan`."""
-
-    epochs: int = 10
-    learning_rate: float = 1e-3
-    optimizer: Literal["adamw", "sgd"] = "adamw"
-    weight_decay: float = 1e-4
-    schedule: Literal["cosine", "one-cycle", "constant"] = "cosine"
-    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
-    accumulate: int = 1
-    compile: bool = False
-    clip_norm: float | None = None
-    patience: int | None = None
-    keep_best: bool = False
-    seed: int = 0
-
-
-class TrainStep(Learning, frozen=True, kw_only=True, tag_field="do", tag="train"):
-    """``do = "train"``: from labels."""
+class TrainStep(TrainPlan, frozen=True, kw_only=True, tag_field="do", tag="train"):
+    """``do = "train"``: from labels; everything a `TrainPlan` has can be said."""
 
     label_smoothing: float = 0.0
 
 
-class DistilStep(Learning, frozen=True, kw_only=True, tag_field="do", tag="distil"):
-    """``do = "distil"``: from a teacher; see `Teaching`."""
+class DistilStep(TrainPlan, frozen=True, kw_only=True, tag_field="do", tag="distil"):
+    """``do = "distil"``: from a teacher; everything a `TrainPlan` and a `Teaching` have can be said."""
 
     teacher: str
     teacher_weights: str | None = None
     temperature: float = 4.0
     alpha: float = 0.9
-    features: dict[str, str] = {}
+    features: dict[str, str] = msgspec.field(default_factory=dict)
     feature_weight: float = 1.0
 
 
-class PruneStep(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="prune"):
-    """``do = "prune"``: see `PrunePlan`; afterwards the model from before teaches the pruned one."""
+_PRUNE_TARGETS = ("target_macs", "target_latency", "target_joules")
 
-    target_macs: float = 0.5
+
+class PruneStep(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="prune"):
+    """``do = "prune"``: see `PrunePlan`; afterwards the model from before teaches the pruned one.
+
+    Attributes:
+        target_macs: Share of the multiply-accumulates to keep; half of them where no target is given.
+        target_latency: Share of the median latency to keep, measured on the target ``on``.
+        target_joules: Share of the joules of an inference to keep, likewise.
+        on: Target that latency or joules are measured on, one thread, fp32.
+        features: See `Teaching`.
+    """
+
+    target_macs: float | None = None
+    target_latency: float | None = None
+    target_joules: float | None = None
+    on: str = ""
     criterion: Literal["l1", "taylor", "bn"] = "l1"
     scope: Literal["global", "layer"] = "layer"
     round_to: int = 1
@@ -87,9 +92,23 @@ class PruneStep(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="
     without: tuple[str, ...] = ()
     finetune_epochs: int = 5
     learning_rate: float = 1e-3
+    schedule: Literal["cosine", "one-cycle", "constant"] = "cosine"
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     temperature: float = 4.0
     alpha: float = 0.9
+    features: dict[str, str] = {}
+    feature_weight: float = 1.0
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        given = [name for name in _PRUNE_TARGETS if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise ConfigError(f"prune to one target at a time, got {' and '.join(given)}")
+        measured = bool(given) and given[0] != "target_macs"
+        if measured != bool(self.on):
+            raise ConfigError(
+                'on = "<target>" says where target_latency or target_joules is measured: give both or neither'
+            )
 
 
 class LowRankStep(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="lowrank"):
@@ -174,7 +193,7 @@ def load_recipe(path: Path) -> Recipe:
     _check_keys(table, path)
     try:
         recipe = msgspec.convert(table, Recipe)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, ConfigError) as error:
         raise ConfigError(f"{path}: {error}") from error
     _check_order(recipe, path)
     return recipe
@@ -195,22 +214,21 @@ def allowed_drop(goal: GoalTable) -> float:
     return value
 
 
-def train_plan(step: Learning) -> TrainPlan:
+def train_plan(step: TrainPlan) -> TrainPlan:
     """Return how a step trains."""
     return TrainPlan(**{name: getattr(step, name) for name in TrainPlan.__struct_fields__})
 
 
 def teaching(step: DistilStep | PruneStep) -> Teaching:
     """Return what a step's teacher teaches."""
-    if isinstance(step, PruneStep):
-        return Teaching(temperature=step.temperature, alpha=step.alpha)
     return Teaching(**{name: getattr(step, name) for name in Teaching.__struct_fields__})
 
 
 def prune_plan(step: PruneStep) -> PrunePlan:
     """Return how a step prunes."""
     shared = {name: getattr(step, name) for name in PrunePlan.__struct_fields__ if hasattr(step, name)}
-    return PrunePlan(target=step.target_macs, **shared)
+    targets = [getattr(step, name) for name in _PRUNE_TARGETS]
+    return PrunePlan(target=next((one for one in targets if one is not None), 0.5), **shared)
 
 
 def low_rank_plan(step: LowRankStep) -> LowRankPlan:
