@@ -63,6 +63,8 @@ class VariedImages:
             raise ConfigError(f"shift is at least 0, mix 0 to 0.5, size at least 1; got {shift}, {mix:g} and {size}")
         self._size, self._seed, self._shift, self._mirror, self._mix = size, seed, shift, mirror, mix
         self._margin = torch.as_tensor(margin, dtype=self._images.dtype).reshape(-1, 1, 1)
+        if len(self._margin) not in (1, self._images.shape[1]):
+            raise ConfigError(f"margin is one value or one a channel, got {len(self._margin)}")
         self.epoch = 0
 
     def __len__(self) -> int:
