@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from examples import cifar
 
 # What comes in at the edge of a shifted image, as when the public networks were trained.
-BLACK = (-cifar.MEAN / cifar.STD).tolist()
+BLACK = tuple((-cifar.MEAN / cifar.STD).tolist())
 TARGETS = ("openvino-cpu", "onnxruntime-cpu", "tflite-cpu")
 
 
@@ -59,13 +59,20 @@ class Kept:
         """Take a folder; ``Path()`` keeps nothing."""
         self._folder = folder if folder != Path() else None
 
+    def file(self, name: str) -> Path | None:
+        """Return a file's place in the folder, such as that of a training that goes on where it was ended."""
+        if self._folder is None:
+            return None
+        self._folder.mkdir(parents=True, exist_ok=True)
+        return self._folder / name
+
     def once(self, name: str, make: Callable[[], Any]) -> Any:
         """Return what was made before under a name, else make it; the name has to tell settings apart."""
         if self._folder is None:
             return make()
-        path = self._folder / f"{name}.pt"
+        path = self.file(f"{name}.pt")
+        assert path is not None
         if not path.exists():
-            self._folder.mkdir(parents=True, exist_ok=True)
             save_atomically(make(), path)
         return torch.load(path, weights_only=False)
 

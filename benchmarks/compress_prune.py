@@ -1,6 +1,6 @@
 """Half the MACs of ResNet-20: what accuracy that costs after fine-tuning on 4,000 images, and what time it saves.
 
-    python benchmarks/compress_prune.py [../shared/data] [--minutes 40] [--epochs 150] [--models DIR]
+    python benchmarks/compress_prune.py [../shared/data] [--minutes 40] [--epochs 100] [--models DIR]
     python benchmarks/compress_prune.py --aside 500 --epochs 20 …                # compare settings, on training images
 
 The original is the teacher; the images are shifted, mirrored and mixed, and it answers to each of them. Goals: at most
@@ -13,41 +13,54 @@ from __future__ import annotations
 from argparse import Namespace
 from copy import deepcopy
 from pathlib import Path
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from compress_bench import BLACK, Clock, Kept, OutOfTime, arguments, cifar, compare_on_targets, resnet
 from torch import nn
 
-from ipj_edge_compress import ArrayBatches, PrunePlan, Teaching, TrainPlan, VariedImages, accuracy, distil, prune
+from ipj_edge_compress import (
+    ArrayBatches,
+    PrunePlan,
+    Teaching,
+    TrainPlan,
+    Variation,
+    VariedImages,
+    accuracy,
+    distil,
+    prune,
+)
 from ipj_edge_compress.costs import size_of
 from ipj_edge_compress.plans import EpochFigures
 
+SETTINGS: dict[str, Any] = {
+    "epochs": 100, "criterion": "l1", "scope": "layer", "rounds": 1, "rate": 3e-3, "size": 64, "mix": 0.5, "patch": 0.5,
+    "alpha": 1.0, "feature": 1.0, "aside": 0,
+}  # fmt: skip
 EXAMPLE = torch.zeros(2, 3, 32, 32)
 
 
 def main() -> None:
     """Prune, fine-tune, convert, measure, print."""
-    more = {"epochs": 150, "criterion": "l1", "rate": 3e-3, "mix": 0.5, "alpha": 1.0, "feature": 1.0, "aside": 0}
-    chosen = arguments(__doc__ or "", minutes=40, models=Path(), rounds=1, **more)
-    images, labels = cifar.load_images(chosen.data / "cifar10", "train")
-    original, count = resnet(chosen.data, 20), len(images) - chosen.aside
-    settings = "-".join(str(getattr(chosen, name)) for name in (*more, "rounds"))
+    chosen = arguments(__doc__ or "", minutes=40, models=Path(), **SETTINGS)
+    original = resnet(chosen.data, 20)
+    settings = {name: getattr(chosen, name) for name in SETTINGS}
     try:
-        net = Kept(chosen.models).once(f"prune-{settings}", lambda: pruned(original, chosen, images[:count], labels))
+        net = half_of_resnet20(chosen.data, Kept(chosen.models), Clock(chosen.minutes), settings)
     except OutOfTime:
         print(f"the time cap of {chosen.minutes:g} minutes ended the fine-tuning: no figures")
         return
     was, now = size_of(original, EXAMPLE), size_of(net, EXAMPLE)
-    print(f"MACs {was.macs:,} → {now.macs:,}, parameters {was.parameters:,} → {now.parameters:,}")
+    widths = [layer.out_channels for name, layer in net.named_modules() if name.endswith("conv1")]
+    print(f"MACs {was.macs:,} → {now.macs:,}, parameters {was.parameters:,} → {now.parameters:,}, channels {widths}")
+    part, count = ("train", chosen.aside) if chosen.aside else ("test", 1000)
+    images, labels = cifar.load_images(chosen.data / "cifar10", part)
+    judge = ArrayBatches(images[-count:], labels[-count:], size=250)
+    before, after = accuracy(original, judge), accuracy(net, judge)
     if chosen.aside:
-        held = ArrayBatches(images[count:], labels[count:], size=250)
-        print(
-            f"on {chosen.aside} training images kept aside: {accuracy(original, held):.4f} → {accuracy(net, held):.4f}"
-        )
+        print(f"on {chosen.aside} training images kept aside: {before:.4f} → {after:.4f}")
         return
-    test_images, test_labels = cifar.load_images(chosen.data / "cifar10", "test")
-    test = ArrayBatches(test_images, test_labels, size=250)
-    before, after = accuracy(original, test), accuracy(net, test)
     lost = 100 * (before - after)
     print(
         f"accuracy {before:.4f} → {after:.4f}, {lost:.2f} points lost (goal: ≤ 2): {'met' if lost <= 2 else 'missed'}"
@@ -55,33 +68,51 @@ def main() -> None:
     _time(original, net, images)
 
 
-def pruned(original: nn.Module, chosen: Namespace, images, labels) -> nn.Module:  # type: ignore[no-untyped-def]
-    """Return the network at half of its MACs, taught by the original."""
-    clock, net = Clock(chosen.minutes), deepcopy(original)
-    labels = labels[: len(images)]
-    varied = VariedImages(images, labels, size=128, shift=4, mirror=True, mix=chosen.mix, margin=BLACK)
+def half_of_resnet20(data: Path, kept: Kept, clock: Clock, settings: dict[str, Any] = SETTINGS) -> nn.Module:
+    """Return the network at half of its MACs, taught by the original; made once for each setting."""
+    images, labels = cifar.load_images(data / "cifar10", "train")
+    count = len(images) - settings["aside"]
+    name = "-".join(["prune", *map(str, settings.values())])
+    bench = Bench(Namespace(**settings), images[:count], labels[:count], clock, kept.file(f"{name}.training.pt"))
+    return kept.once(name, lambda: _pruned(resnet(data, 20), bench))
+
+
+class Bench(NamedTuple):
+    """What a pruning works with."""
+
+    chosen: Namespace
+    images: np.ndarray
+    labels: np.ndarray
+    clock: Clock
+    checkpoint: Path | None
+
+
+def _pruned(original: nn.Module, bench: Bench) -> nn.Module:
+    chosen, net = bench.chosen, deepcopy(original)
+    how = Variation(shift=4, mirror=True, mix=chosen.mix, patch=chosen.patch, margin=BLACK)
+    varied = VariedImages(bench.images, bench.labels, how, size=chosen.size)
     teaching = Teaching(
         temperature=4.0, alpha=chosen.alpha, feature_weight=chosen.feature,
         features={name: name for name in ("layer1", "layer2", "layer3")} if chosen.feature else {},
     )  # fmt: skip
-    plan = TrainPlan(
-        epochs=chosen.epochs // chosen.rounds, learning_rate=chosen.rate, schedule="one-cycle", precision="bf16"
-    )
+    epochs = chosen.epochs // chosen.rounds
+    plan = TrainPlan(epochs=epochs, learning_rate=chosen.rate, schedule="one-cycle", precision="bf16")
 
     def tell(epoch: int, figures: EpochFigures) -> None:
-        clock.check()
+        bench.clock.check()
         if epoch % 10 == 0:
             print(f"  epoch {epoch}: loss {figures.loss:.4f}, {figures.seconds:.1f} s", flush=True)
 
     def recover(net: nn.Module) -> None:
-        distil(net, original, varied, plan, teaching=teaching, progress=tell)
+        place = bench.checkpoint and bench.checkpoint.with_suffix(f".{size_of(net, EXAMPLE).macs}.pt")
+        distil(net, original, varied, plan, teaching=teaching, checkpoint=place, progress=tell)
 
-    how = PrunePlan(target=0.5, criterion=chosen.criterion, round_to=4, rounds=chosen.rounds)
-    prune(net, EXAMPLE, how, batches=ArrayBatches(images, labels, size=250), recover=recover)
+    cut = PrunePlan(target=0.5, criterion=chosen.criterion, scope=chosen.scope, round_to=4, rounds=chosen.rounds)
+    prune(net, EXAMPLE, cut, batches=ArrayBatches(bench.images, bench.labels, size=250), recover=recover)
     return net
 
 
-def _time(original: nn.Module, net: nn.Module, images) -> None:  # type: ignore[no-untyped-def]
+def _time(original: nn.Module, net: nn.Module, images: np.ndarray) -> None:
     times = compare_on_targets({"original": original, "pruned": net}, images)
     gains = {target: one["original"] / one["pruned"] for target, one in times.items()}
     for target, gain in gains.items():

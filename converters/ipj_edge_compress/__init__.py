@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ipj_edge_compress.scores import accuracies, accuracy
     from ipj_edge_compress.sensitivity import sensitivities
     from ipj_edge_compress.training import train
-    from ipj_edge_compress.varied import VariedImages
+    from ipj_edge_compress.varied import Variation, VariedImages
 
 _HOMES = {
     "ArrayBatches": "batches",
@@ -40,6 +40,7 @@ _HOMES = {
     "TrainPlan": "plans",
     "TrainReport": "plans",
     "TrainingError": "errors",
+    "Variation": "varied",
     "VariedImages": "varied",
     "accuracies": "scores",
     "accuracy": "scores",
@@ -72,6 +73,7 @@ __all__ = [
     "TrainPlan",
     "TrainReport",
     "TrainingError",
+    "Variation",
     "VariedImages",
     "accuracies",
     "accuracy",

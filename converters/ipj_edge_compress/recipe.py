@@ -16,6 +16,7 @@ from ipj_edge_compress.distillation import Teaching
 from ipj_edge_compress.low_rank import LowRankPlan
 from ipj_edge_compress.plans import TrainPlan
 from ipj_edge_compress.pruning import PrunePlan
+from ipj_edge_compress.varied import Variation
 
 
 class ModelTable(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,20 +34,14 @@ class DataTable(msgspec.Struct, frozen=True, kw_only=True):
         val: Validation data: every accuracy of the report is on these.
         batch: Samples a batch.
         calibration_samples: Training samples that ranges of activations come from.
-        shift: Training images move by up to this many pixels, anew in every pass; see `VariedImages`.
-        mirror: Half of them are mirrored.
-        mix: Each takes up to this share of another one; for recipes whose steps learn from a teacher.
-        margin: What comes in at the edge, one value or one a channel.
+        vary: ``[data.vary]``: how training images vary in every pass.
     """
 
     train: str
     val: str
     batch: int = 64
     calibration_samples: int = 256
-    shift: int = 0
-    mirror: bool = False
-    mix: float = 0.0
-    margin: float | tuple[float, ...] = 0.0
+    vary: Variation | None = None
 
 
 class TrainStep(TrainPlan, frozen=True, kw_only=True, tag_field="do", tag="train"):
@@ -241,6 +236,9 @@ def _check_keys(table: dict[str, Any], path: Path) -> None:
     for name, known in _TABLES.items():
         if isinstance(table.get(name), dict):
             _refuse_strangers(table[name], known.__struct_fields__, f"{path} [{name}]")
+    vary = table["data"].get("vary") if isinstance(table.get("data"), dict) else None
+    if isinstance(vary, dict):
+        _refuse_strangers(vary, Variation.__struct_fields__, f"{path} [data.vary]")
     kinds = {str(kind.__struct_config__.tag): kind for kind in STEPS}
     steps = table.get("step", [])
     for index, step in enumerate(steps if isinstance(steps, list) else []):

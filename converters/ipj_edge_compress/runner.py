@@ -203,11 +203,9 @@ class _Run:
 
 
 def _training(table: DataTable, inputs: Array, labels: Array) -> ArrayBatches | VariedImages:
-    if not (table.shift or table.mirror or table.mix):
+    if table.vary is None:
         return ArrayBatches(inputs, labels, size=table.batch, seed=0)
-    return VariedImages(
-        inputs, labels, size=table.batch, shift=table.shift, mirror=table.mirror, mix=table.mix, margin=table.margin
-    )
+    return VariedImages(inputs, labels, table.vary, size=table.batch)
 
 
 def _why_missed(entries: list[StepEntry], drops: list[float], reference: float, allowed: float, first: int) -> str:

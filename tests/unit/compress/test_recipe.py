@@ -168,7 +168,7 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_bits(place: Path, moment: s
 
 
 def test_images_may_be_varied_in_every_pass(place: Path) -> None:
-    varied = HEAD + "shift = 1\nmirror = true\nmargin = [-1.0]\n"
+    varied = HEAD + "[data.vary]\nshift = 1\nmirror = true\nmargin = [-1.0]\n"
     steps = '[[step]]\ndo = "train"\nepochs = 2\nlearning_rate = 0.01\n'
     run_recipe(written(place, HEAD + steps), place / "plain")
     run_recipe(written(place, varied + steps), place / "varied")
@@ -214,6 +214,8 @@ def test_a_goal_that_is_met_is_in_the_report(place: Path) -> None:
         (HEAD + '[[step]]\ndo = "train"\nepochs = "three"\n', "Expected `int`"),
         (HEAD + '[[step]]\ndo = "qat"\n[[step]]\ndo = "train"\n', "qat has to be the last"),
         (HEAD + '[[step]]\ndo = "train"\n[goal]\nmax_accuracy_drop = "1"\n', "with their unit"),
+        (HEAD + "[data.vary]\nshifts = 1\n", r"\[data.vary\]: unknown key 'shifts' \(did you mean 'shift'"),
+        (HEAD + "[data.vary]\nmix = 2.0\n", "mix 0 to 0"),
         (HEAD + PRUNE + "target_macs = 0.5\ntarget_joules = 0.5\n", "target_macs and target_joules"),
         (HEAD + PRUNE + "target_latency = 0.5\n", "says where target_latency"),
         (HEAD + PRUNE + 'on = "tflite-cpu"\n', "both or neither"),
