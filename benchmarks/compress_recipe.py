@@ -84,7 +84,7 @@ def _steps(chosen: Namespace, kept: Kept, clock: Clock, images, labels) -> list[
     def with_exits() -> nn.Module:
         torch.manual_seed(0)
         net = cifar.attach_exits(deepcopy(pruned))
-        train_heads(net, varied, TrainPlan(epochs=chosen.epochs, learning_rate=5e-3), progress=clock)
+        train_heads(net, varied, TrainPlan(epochs=chosen.epochs, learning_rate=5e-3, precision="bf16"), progress=clock)
         return net
 
     def for_int8() -> Quantized:
