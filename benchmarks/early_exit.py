@@ -1,6 +1,6 @@
 """What early exit saves, measured: a network trained for it on MNIST, on three engines, heads and gates included.
 
-    python benchmarks/early_exit.py [../shared/data] [--precision int8]
+    python benchmarks/early_exit.py [../shared/data] [--precision int8] [--train]
 
 Trains a three-exit network (a few minutes on two cores), converts it for every target, certifies thresholds at
 harm ≤ 1 % with 95 % confidence, and times single inferences of the tuned bundle against its own unsplit last exit, in
@@ -11,24 +11,18 @@ of what the tuner expected.
 from __future__ import annotations
 
 import argparse
-import gzip
-import statistics
 import tempfile
 from pathlib import Path
 from time import perf_counter
 
 import numpy as np
 import torch
+from compress_bench import mnist
+from early_exit_bench import EXITS, Case, Part, measure
 from torch import nn
 
-import ipj_edge
-from ipj_edge.conversion import ConvertRequest, convert
-from ipj_edge.exits import TuneRequest
-from ipj_edge.tuning import TuningOptions, tune_exits
-from ipj_edge.values import Settings, TensorSpec
-
-TARGETS = ("openvino-cpu", "onnxruntime-cpu", "tflite-cpu")
-TRAIN, EPOCHS, ROUNDS, CALLS = 24_000, 5, 12, 250
+WEIGHTS = Path(tempfile.gettempdir()) / "ipj-edge-early-exit.pt"
+TRAIN, EPOCHS = 24_000, 5
 
 
 class Network(nn.Module):
@@ -48,7 +42,7 @@ class Network(nn.Module):
     def forward(self, image: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return the logits of every exit."""
         answers = {}
-        for name, stage, head in zip(("exit_1", "exit_2", "final"), self.stages, self.heads, strict=True):
+        for name, stage, head in zip(EXITS, self.stages, self.heads, strict=True):
             image = stage(image)
             answers[name] = head(image)
         return answers
@@ -65,17 +59,14 @@ def _head(channels: int) -> nn.Module:
 def build() -> nn.Module:
     """Return the network, with the weights trained last."""
     net = Network()
-    net.load_state_dict(torch.load(Path(tempfile.gettempdir()) / "ipj-edge-early-exit.pt", weights_only=True))
+    net.load_state_dict(torch.load(WEIGHTS, weights_only=True))
     return net.eval()
 
 
-def images(folder: Path, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return float images (n, 1, 28, 28) in 0..1 and labels (n,)."""
-    with gzip.open(folder / "mnist" / f"{name}-images-idx3-ubyte.gz") as file:
-        pixels = np.frombuffer(file.read(), np.uint8, offset=16).reshape(-1, 1, 28, 28)
-    with gzip.open(folder / "mnist" / f"{name}-labels-idx1-ubyte.gz") as file:
-        labels = np.frombuffer(file.read(), np.uint8, offset=8).astype(np.int64)
-    return (pixels / 255).astype(np.float32), labels
+def build_plain() -> nn.Module:
+    """Return its last exit alone."""
+    net = build()
+    return nn.Sequential(*net.stages, net.heads[-1])
 
 
 def train(x: np.ndarray, y: np.ndarray) -> Network:
@@ -99,83 +90,27 @@ def train(x: np.ndarray, y: np.ndarray) -> Network:
     return net.eval()
 
 
-def times(bundle: Path, x: np.ndarray) -> tuple[float, float]:
-    """Return mean seconds of one inference, leaving early and with the unsplit program, in alternating rounds."""
-    spent: tuple[list[float], list[float]] = ([], [])
-    with ipj_edge.load(bundle, threads=1) as early, ipj_edge.load(bundle, threads=1, exits="off") as full:
-        for number in range(ROUNDS):
-            rows = x[(np.arange(CALLS) + number * CALLS) % len(x)]
-            for model, found in zip((early, full), spent, strict=True):
-                model.run(rows[:1])
-                start = perf_counter()
-                for row in rows:
-                    model.run(row[None])
-                found.append((perf_counter() - start) / CALLS)
-    return statistics.median(spent[0]), statistics.median(spent[1])
-
-
 def main() -> None:
     """Train, convert, certify, measure, print."""
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", nargs="?", default="../shared/data", type=Path)
     parser.add_argument("--precision", default="fp32", choices=["fp32", "int8"])
+    parser.add_argument("--train", action="store_true", help="train again, also where weights of an earlier run are")
     chosen = parser.parse_args()
-    (train_x, train_y), (test_x, test_y) = images(chosen.data, "train"), images(chosen.data, "t10k")
-    net = train(train_x[:TRAIN], train_y[:TRAIN])
-    torch.save(net.state_dict(), Path(tempfile.gettempdir()) / "ipj-edge-early-exit.pt")
-    with tempfile.TemporaryDirectory() as folder:
-        _measure(Path(folder), chosen.precision, (train_x, train_y), (test_x, test_y))
-
-
-def _measure(
-    folder: Path,
-    precision: str,
-    known: tuple[np.ndarray, np.ndarray],
-    fresh: tuple[np.ndarray, np.ndarray],
-) -> None:
+    known, test = mnist(chosen.data, "train", 60_000), mnist(chosen.data, "t10k", 10_000)
+    if chosen.train or not WEIGHTS.exists():
+        torch.save(train(known[0][:TRAIN], known[1][:TRAIN]).state_dict(), WEIGHTS)
     # Calibrated and tuned on images the network was not trained on, tested on the official test set.
-    np.savez(folder / "cal.npz", image=known[0][-500:])
-    np.savez(folder / "tune.npz", image=known[0][-20_000:], labels=known[1][-20_000:])
-    request = ConvertRequest(
-        source=f"{__file__}:build",
-        targets=TARGETS,
-        precisions=(precision,),  # type: ignore[arg-type]
-        into=folder,
-        inputs=(TensorSpec(name="image", shape=(1, 1, 28, 28), dtype="float32"),),
-        calibration=str(folder / "cal.npz"),
+    case = Case(
         name="mnist",
+        factory=f"{__file__}:build",
+        plain=f"{__file__}:build_plain",
+        calibration=known[0][-500:],
+        tune=Part(known[0][-20_000:], known[1][-20_000:]),
+        test=Part(*test),
     )
-    for outcome in convert(request):
-        if outcome.bundle is None:
-            raise outcome.error or RuntimeError(outcome.target)
-        bundle = outcome.bundle.path
-        options = TuningOptions(
-            data=str(folder / "tune.npz"),
-            request=TuneRequest(epsilon=0.01, delta=0.05),
-            objective="seconds",
-            settings=Settings(threads=1),
-        )
-        tuned = tune_exits(bundle, options).tuned
-        expected = tuned.expected.cost / tuned.never.cost
-        early_s, full_s = times(bundle, fresh[0])
-        _report(outcome.target, bundle, fresh, early_s, full_s, expected)
-
-
-def _report(
-    target: str, bundle: Path, fresh: tuple[np.ndarray, np.ndarray], early_s: float, full_s: float, expected: float
-) -> None:
-    x, y = fresh
-    with ipj_edge.load(bundle, threads=1) as early, ipj_edge.load(bundle, threads=1, exits="off") as full:
-        left, whole = early.run(x), full.run(x)
-    answer, reference = left.outputs["final"].argmax(1), whole.outputs["final"].argmax(1)
-    harm = ((answer != y) & (reference == y)).mean()
-    shares = np.bincount(left.exit_indices, minlength=3) / len(x)
-    print(
-        f"{target:<16} {1e6 * full_s:7.1f} µs unsplit, {1e6 * early_s:6.1f} µs leaving early: "
-        f"{full_s / early_s:.2f}× less (expected {1 / expected:.2f}×); exits {shares.round(3).tolist()}; "
-        f"accuracy {(answer == y).mean():.4f}, full {(reference == y).mean():.4f}; "
-        f"harm {harm:.4f} (certified ≤ 0.01)"
-    )
+    with tempfile.TemporaryDirectory() as folder:
+        measure(case, chosen.precision, Path(folder), goals=(4, 2.5))
 
 
 if __name__ == "__main__":

@@ -1,26 +1,37 @@
-"""What every stage of a bundle costs here: joules and seconds, each stage in its own energy windows."""
+"""What leaving at every exit of a bundle costs here: joules and seconds, each depth in energy windows of its own.
+
+A whole inference is measured, from the caller's array to the answer, gates included: only then do the costs weighed
+by the shares that leave add up to what an inference costs. A stage's cost is what going on to its exit adds.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import cycle
 from time import perf_counter
 from typing import NamedTuple
 
 import msgspec
+import numpy as np
 
-from ipj_edge.adaptation import output_adapter
 from ipj_edge.data import Samples
 from ipj_edge.energy import Meter, minimum_window_s, per_inference
 from ipj_edge.errors import ConfigError
 from ipj_edge.exits import Gate, StageCost, StageCosts
+from ipj_edge.exits.costs import stage_costs
 from ipj_edge.manifest import Manifest
 from ipj_edge.model import Model
 from ipj_edge.plugins import load_target
-from ipj_edge.protocols import Array, Feeds, Session
-from ipj_edge.values import ProbeOptions
+from ipj_edge.programs import Programs
+from ipj_edge.protocols import Array
+from ipj_edge.values import ProbeOptions, Reading
 
 _CACHED = 32
-_CHECK_EVERY = 8
+_MANY = 8  # rows of the second batch size, which tells what a row costs from what a call costs
+
+Call = Callable[[], object]
+Run = Callable[[dict[str, Array] | Array], object]
 
 
 class PricingOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,7 +41,7 @@ class PricingOptions(msgspec.Struct, frozen=True, kw_only=True):
         probe: Name of a power probe, or ``auto``.
         probe_options: Options of the probe.
         require_measured: Refuse modelled energy.
-        windows: Windows a stage.
+        windows: Windows an exit and batch size.
         window_s: Least seconds of a window.
         error: Wanted relative error; makes windows as long as the probe needs for it.
     """
@@ -51,8 +62,9 @@ class Prices(NamedTuple):
 
 
 class _Measured(NamedTuple):
+    """Of one call: joules, None where there are none to be had, and seconds."""
+
     joules: float | None
-    reason: str
     seconds: float
 
 
@@ -69,101 +81,106 @@ def mac_costs(manifest: Manifest) -> StageCosts:
     return StageCosts(unit="MAC", source="counted", stages=stages)
 
 
-def price_stages(model: Model, whole: Model, samples: Samples, gate: Gate | None, options: PricingOptions) -> Prices:
-    """Run every stage, and the unsplit program, in windows of its own at batch 1.
+def price_exits(
+    model: Model, whole: Model, samples: Samples, gate: Gate | None, options: PricingOptions, *, batch: int = 1
+) -> Prices:
+    """Run inferences that leave at each exit, and the unsplit program, in windows of their own that take turns.
 
     Args:
         model: The bundle, loaded with its stages.
         whole: The same bundle, its unsplit program.
         samples: Real inputs.
-        gate: A gate whose cost is part of every stage but the last; None for the stages alone.
+        gate: A gate that is asked, and paid for, at every exit but the last; None for the stages alone.
         options: Probe and windows.
+        batch: Batch size that the costs are wanted for.
     """
-    boundaries = load_target(model.manifest.target).boundaries
+    rows = _second_size(model.manifest, samples, batch)
+    runs = [*(_leaving(model, gate, index) for index in range(len(model.sessions))), whole.run]
+    sizes = (1,) if rows == 1 else (1, rows)
+    calls = [_calls(run, model.manifest, samples, size) for size in sizes for run in runs]
     meter = Meter(
         (options.probe,),
         options=options.probe_options,
-        boundaries=boundaries,
+        boundaries=load_target(model.manifest.target).boundaries,
         require_measured=options.require_measured,
     )
     with meter:
         facts = meter.facts[0]
         needed = 0.0 if facts is None else minimum_window_s(facts, options.error)
-        window_s = max(options.window_s, needed)
-        calls = [*_stage_calls(model, samples, gate), *_whole_calls(whole, samples)]
-        found = [_priced(meter, each, options.windows, window_s) for each in calls]
+        found = _take_turns(meter, calls, options.windows, max(options.window_s, needed))
         source = "" if facts is None else f"{facts.provenance} ({facts.name}, {facts.boundary})"
-    times = _costs("s", "wall time", [each.seconds for each in found])
-    joules = [each.joules for each in found]
-    if any(value is None for value in joules):
-        return Prices(times, times)
-    return Prices(_costs("J", source, [float(value) for value in joules if value is not None]), times)
+    times = stage_costs("s", "wall time", [each.seconds for each in found], rows)
+    joules = [each.joules for each in found if each.joules is not None]
+    return Prices(times if len(joules) < len(found) else stage_costs("J", source, joules, rows), times)
 
 
-def _costs(unit: str, source: str, values: Sequence[float]) -> StageCosts:
-    stages = tuple(StageCost(fixed=value, per_row=0.0) for value in values)
-    return StageCosts(unit=unit, source=source, stages=stages[:-1], unsplit=stages[-1])  # type: ignore[arg-type]
+def _second_size(manifest: Manifest, samples: Samples, batch: int) -> int:
+    """Return the rows of the second batch size; 1 where the engine takes rows one by one anyway."""
+    return 1 if manifest.batch.static is not None else min(max(batch, _MANY), manifest.batch.max, samples.count)
 
 
-def _stage_calls(model: Model, samples: Samples, gate: Gate | None) -> list[list[Callable[[], object]]]:
-    """Return for every stage one call a cached sample: the stage, its exit in real values, and the gate."""
-    calls: list[list[Callable[[], object]]] = [[] for _ in model.sessions]
-    for feeds in _rows(model, samples):
-        pool: dict[str, Array] = dict(feeds)
-        outputs: list[Array] = []
-        for index, session in enumerate(model.sessions):
-            taken = {port.name: pool[port.name] for port in session.stage.takes}
-            pool.update({name: value.copy() for name, value in session.run(taken).items()})
-            adapt = output_adapter(next(p for p in session.stage.adds if p.name == session.stage.exit_output))
-            outputs = [*outputs, adapt(pool[str(session.stage.exit_output)], True)]
-            last = index == len(model.sessions) - 1
-            calls[index].append(_stage_call(session, taken, None if last else gate, index, outputs))
-    return calls
+class _LeavesAt(Gate):
+    """A gate that decides as its rule does, for the cost of it, and is then overruled: all leave at one exit."""
+
+    __slots__ = ("_exit",)
+
+    def __init__(self, gate: Gate, exit_index: int) -> None:
+        for name in Gate.__slots__:
+            setattr(self, name, getattr(gate, name))
+        self._exit = exit_index
+
+    def leaves(self, exit_index: int, outputs: Sequence[Array]) -> Array:
+        super().leaves(exit_index, outputs)
+        return np.full(len(outputs[-1]), exit_index == self._exit)
+
+    def row_leaves(self, exit_index: int, outputs: Sequence[Array]) -> bool:
+        super().row_leaves(exit_index, outputs)
+        return exit_index == self._exit
 
 
-def _stage_call(
-    session: Session, feeds: Feeds, gate: Gate | None, index: int, outputs: list[Array]
-) -> Callable[[], object]:
-    name = str(session.stage.exit_output)
-    adapt = output_adapter(next(port for port in session.stage.adds if port.name == name))
-
-    def call() -> object:
-        answer = adapt(session.run(feeds)[name], True)
-        return answer if gate is None else gate.row_leaves(index, outputs)
-
-    return call
+def _leaving(model: Model, gate: Gate | None, exit_index: int) -> Run:
+    """Return `Model.run` over the loaded stages, where all samples leave at one exit."""
+    stages = model.sessions
+    forced = None if gate is None else _LeavesAt(gate, exit_index)
+    leaving = Model(model.manifest, Programs(stages[-1], stages, forced), model.requested)
+    return partial(leaving.run, max_exit=exit_index if gate is None else None)
 
 
-def _whole_calls(whole: Model, samples: Samples) -> list[list[Callable[[], object]]]:
-    (session,) = whole.sessions
-    return [[_stage_call(session, feeds, None, 0, []) for feeds in _rows(whole, samples)]]
+def _calls(run: Run, manifest: Manifest, samples: Samples, rows: int) -> list[Call]:
+    """Return calls with real inputs, spread over the data; an only input is given bare, as callers do."""
+    count = max(1, min(samples.count, _CACHED) // rows)
+    starts = [index * (samples.count - rows) // count for index in range(count)]
+    feeds = [samples.rows(manifest.inputs, start, start + rows) for start in starts]
+    return [partial(run, feed if len(feed) > 1 else next(iter(feed.values()))) for feed in feeds]
 
 
-def _rows(model: Model, samples: Samples) -> list[dict[str, Array]]:
-    """Return engine tensors of single samples, spread over the data."""
-    count = min(samples.count, _CACHED)
-    places = [index * samples.count // count for index in range(count)]
-    return [model.adapted(samples.rows(model.manifest.inputs, place, place + 1)) for place in places]
-
-
-def _priced(meter: Meter, calls: Sequence[Callable[[], object]], windows: int, window_s: float) -> _Measured:
-    for call in calls:
-        call()
-    readings, counts, seconds = [], [], 0.0
+def _take_turns(meter: Meter, calls: Sequence[Sequence[Call]], windows: int, window_s: float) -> list[_Measured]:
+    """Measure each list of calls in windows of its own; all take turns, so that the machine's moods fall on all."""
+    readings: list[list[Reading]] = [[] for _ in calls]
+    counts: list[list[int]] = [[] for _ in calls]
+    seconds = [0.0 for _ in calls]
+    for each in calls:
+        _repeat(each, window_s / 10)
     for _ in range(windows):
-        start = perf_counter()
-        with meter.window("stage") as window:
-            counts.append(_repeat(calls, start + window_s))
-        seconds += perf_counter() - start
-        readings.append(window.reading)
-    energy = per_inference(readings, counts)
-    return _Measured(energy.value, energy.reason, seconds / sum(counts))
+        for place, each in enumerate(calls):
+            start = perf_counter()
+            with meter.window("exit") as window:
+                counts[place].append(_repeat(each, window_s))
+            seconds[place] += perf_counter() - start
+            readings[place].append(window.reading)
+    return [
+        _Measured(per_inference(reading, count).value, spent / sum(count))
+        for reading, count, spent in zip(readings, counts, seconds, strict=True)
+    ]
 
 
-def _repeat(calls: Sequence[Callable[[], object]], end: float) -> int:
+def _repeat(calls: Sequence[Call], seconds: float) -> int:
+    """Make the calls in turn until the time is over; return how many were made."""
+    end = perf_counter() + seconds
     count = 0
-    while perf_counter() < end:
-        for _ in range(_CHECK_EVERY):
-            calls[count % len(calls)]()
-            count += 1
+    for call in cycle(calls):
+        call()
+        count += 1
+        if perf_counter() >= end:
+            break
     return count

@@ -1,7 +1,8 @@
-"""Tune a bundle's exits: cache what every exit answers, price the stages, search and certify, write ``exits.json``."""
+"""Tune a bundle's exits: cache what every exit answers, price the exits, search and certify, write ``exits.json``."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
@@ -29,7 +30,7 @@ from ipj_edge.exits.tuning import tune
 from ipj_edge.manifest import Bundle
 from ipj_edge.model import Model, open_model
 from ipj_edge.plugins import load_exit_rule
-from ipj_edge.pricing import Prices, PricingOptions, mac_costs, price_stages
+from ipj_edge.pricing import Prices, PricingOptions, mac_costs, price_exits
 from ipj_edge.programs import exit_meanings
 from ipj_edge.values import Settings
 
@@ -98,16 +99,13 @@ def _costs(
     bundle: Bundle, model: Model, samples: Samples, options: TuningOptions, progress: Callable[[str], None]
 ) -> Prices:
     """Return the costs to minimise, and the times for deadlines."""
-    progress("pricing every stage in its own energy windows")
-    meanings = exit_meanings(bundle.manifest)
-    rule = load_exit_rule(options.request.rules[0])
-    # Thresholds that nothing reaches: the gate is paid for, and every sample goes on.
-    high = rule.bounds(len(meanings))[1]
-    gate = Gate(
-        make_policy(rule, [high if high < float("inf") else 1e30] * (len(meanings) - 1), meanings), rule, meanings[0]
-    )
+    progress("pricing every exit in its own energy windows")
+    request, meanings = options.request, exit_meanings(bundle.manifest)
+    rule = load_exit_rule(request.rules[0])
+    never = [min(rule.bounds(len(meanings))[1], sys.float_info.max)] * (len(meanings) - 1)
+    gate = Gate(make_policy(rule, never, meanings, recall=request.recall), rule, meanings[0])
     with open_model(bundle, options.settings, exits="off") as whole:
-        prices = price_stages(model, whole, samples, gate, options.pricing)
+        prices = price_exits(model, whole, samples, gate, options.pricing, batch=request.batch)
     if options.objective == "joules" and prices.costs.unit == "J":
         return prices
     costs: StageCosts = mac_costs(bundle.manifest) if options.objective == "macs" else prices.times

@@ -9,7 +9,7 @@ from ipj_edge.bundle import open_bundle
 from ipj_edge.data import fit
 from ipj_edge.golden import read_golden
 from ipj_edge.model import open_model
-from ipj_edge.pricing import PricingOptions, price_stages
+from ipj_edge.pricing import PricingOptions, price_exits
 from ipj_edge.values import Settings
 
 
@@ -18,8 +18,8 @@ def main(folder: str) -> None:
     bundle, settings = open_bundle(folder), Settings()
     samples = fit(read_golden(bundle.path)[0], None, bundle.manifest.inputs, "golden inputs")
     with open_model(bundle, settings, exits="all") as model, open_model(bundle, settings, exits="off") as whole:
-        prices = price_stages(model, whole, samples, None, PricingOptions(probe="none", windows=3))
-    sys.stdout.write(json.dumps([stage.fixed for stage in prices.times.stages]))
+        prices = price_exits(model, whole, samples, None, PricingOptions(probe="none", windows=3))
+    sys.stdout.write(json.dumps([stage.fixed + stage.per_row for stage in prices.times.stages]))
 
 
 if __name__ == "__main__":

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ipj_edge.errors import ConfigError
-from ipj_edge.exits.values import StageCost, StageCosts
+from ipj_edge.exits.values import CostUnit, StageCost, StageCosts
 from ipj_edge.protocols import Array
 
 
@@ -19,11 +21,36 @@ def check_costs(costs: StageCosts, exits: int) -> None:
         raise ConfigError(f"{len(costs.stages)} stage costs for a model with {exits} exits")
     for index, stage in enumerate(costs.stages):
         values = np.array([stage.fixed, stage.per_row])
-        if not (np.isfinite(values).all() and (values >= 0).all() and values.any()):
+        if not (np.isfinite(values).all() and (values >= 0).all()):
             raise ConfigError(
                 f"stage {index} costs {stage.fixed:g} {costs.unit} and {stage.per_row:g} {costs.unit} a row: "
-                "expected finite figures, none below 0 and not both 0"
+                "expected finite figures, none below 0"
             )
+    if not any(stage.fixed or stage.per_row for stage in costs.stages):
+        raise ConfigError("no stage costs anything: there is nothing to save")
+
+
+def stage_costs(unit: CostUnit, source: str, measured: Sequence[float], rows: int) -> StageCosts:
+    """Return what each stage adds, from what whole inferences cost that leave at each exit.
+
+    A batch of b rows is taken to cost fixed + b · per_row, at every depth. An exit that was measured no dearer than
+    the one before it adds 0.
+
+    Args:
+        unit: Unit of the figures.
+        source: Where the figures come from.
+        measured: Inferences of one row, by depth, the unsplit program last; then the same of batches of ``rows`` rows,
+            where ``rows`` is above 1.
+        rows: Rows of the second half; 1 where only single rows were measured, which are then paid one by one.
+    """
+    sizes = np.array(measured, dtype=np.float64).reshape(1 if rows == 1 else 2, -1)
+    added = np.diff(np.maximum.accumulate(sizes[:, :-1], axis=1), axis=1, prepend=0)
+    one, many = np.column_stack([added, sizes[:, -1]])[[0, -1]]
+    per_row = one if rows == 1 else np.clip((many - one) / (rows - 1), 0, one)
+    *stages, unsplit = [
+        StageCost(fixed=float(whole - row), per_row=float(row)) for whole, row in zip(one, per_row, strict=True)
+    ]
+    return StageCosts(unit=unit, source=source, stages=tuple(stages), unsplit=unsplit)
 
 
 def expected_cost(costs: StageCosts, leavers: Array, batch: int = 1) -> float:

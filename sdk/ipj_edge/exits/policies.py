@@ -78,7 +78,8 @@ def _check_meanings(rule: ExitRule, meanings: Sequence[Meaning]) -> None:
         raise ConfigError(f"the exits answer with different things ({', '.join(meanings)}): one rule cannot judge them")
     if meanings[0] not in rule.meanings:
         raise ConfigError(
-            f"'{rule.name}' judges {' or '.join(rule.meanings)}, but the exits answer with '{meanings[0]}'"
+            f"'{rule.name}' judges {' or '.join(rule.meanings)}, but the exits answer with '{meanings[0]}'; "
+            "if they are scores of classes, convert again with --labels FILE, or with --output NAME:logits for each"
         )
 
 
