@@ -4,8 +4,8 @@
 
 Keyword spotting on the MLPerf Tiny features (800 to train, 200 to test). The network is of the kind that suffers from
 int8: depthwise layers without an activation behind them, and channels whose sizes differ, as batch normalisation and
-weight decay leave them (here by factors of up to 20, 13 and 8, put there by rescaling that changes no answer). The goal:
-better than PTQ where PTQ loses a point or more, on all targets.
+weight decay leave them (here by factors of up to 20, 13 and 8, put there by rescaling that changes no answer). The
+goal: better than PTQ where PTQ loses a point or more, on all targets.
 """
 
 from __future__ import annotations
