@@ -24,6 +24,7 @@ from early_exit_bench import Case, Part, measure
 from torch import nn
 
 from ipj_edge_compress import MultiExit, TrainPlan, accuracies, train_jointly
+from ipj_edge_compress.plans import EpochFigures
 
 WEIGHTS = Path(tempfile.gettempdir()) / "ipj-edge-early-exit-cifar.pt"
 TRAIN, EPOCHS = 2_500, 40
@@ -106,9 +107,14 @@ def _train(part: Part) -> None:
     torch.manual_seed(0)
     net, start = network(), perf_counter()
     plan = TrainPlan(epochs=EPOCHS, learning_rate=4e-3, schedule="one-cycle", weight_decay=5e-3, precision="bf16")
-    train_jointly(net, Shifted(part), plan)
+    train_jointly(net, Shifted(part), plan, progress=_progress)
     torch.save(net.state_dict(), WEIGHTS)
     print(f"trained {EPOCHS} epochs on {len(part.labels)} images in {perf_counter() - start:.0f} s")
+
+
+def _progress(epoch: int, figures: EpochFigures) -> None:
+    if epoch % 10 == 9:
+        print(f"epoch {epoch + 1} of {EPOCHS}: loss {figures.loss:.3f}, {figures.seconds:.1f} s", flush=True)
 
 
 def _accuracies(part: Part) -> list[float]:

@@ -9,15 +9,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from ipj_edge.errors import ConversionError, UnsupportedError
-from ipj_edge.protocols import StageCut
+from ipj_edge.protocols import MacCount, StageCut
 from ipj_edge.values import Port
 from ipj_edge_converters import tflite_file
 from ipj_edge_converters.stage_exits import check_classes, check_exits
 from ipj_edge_converters.stage_graph import Operator, StageGraph, StagePlan, Tensor
 from ipj_edge_converters.stage_plan import plan_stages
+from ipj_edge_converters.tflite_counting import count_tflite
 from ipj_edge_converters.tflite_macs import is_weight, operator_macs
 from ipj_edge_converters.tflite_stage import stage_bytes
 
@@ -67,8 +69,8 @@ def cut_tflite(
 
 def last_exit_only(
     path: Path, exit_name: str, takes: Sequence[Port], adds: Sequence[Port], batch: int
-) -> tuple[bytes, int]:
-    """Return the file that computes one of its outputs and nothing else, and its number of weights.
+) -> tuple[bytes, MacCount]:
+    """Return the file that computes one of its outputs and nothing else, its work and its weights.
 
     No head of another exit is left in it.
     """
@@ -84,7 +86,8 @@ def last_exit_only(
             waiting.extend(graph.operators[index].reads)
     inputs = {name: whole.places[name] for name in graph.inputs}
     data = stage_bytes(whole.data, sorted(operators), inputs, {exit_name: whole.places[exit_name]})
-    return data, whole.weights(sorted(operators))
+    counted = count_tflite(tflite_file.parse(data), batch)
+    return data, msgspec.structs.replace(counted, parameters=whole.weights(sorted(operators)))
 
 
 class _Whole:

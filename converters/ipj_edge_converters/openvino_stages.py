@@ -15,9 +15,9 @@ import msgspec
 from ipj_edge.protocols import ConversionTask, StageFiles
 from ipj_edge_converters.cut_openvino import cut_openvino
 from ipj_edge_converters.onnx_files import load_onnx, save_onnx
+from ipj_edge_converters.onnx_macs import count_onnx
 from ipj_edge_converters.onnx_quantize import Choices, quantize
 from ipj_edge_converters.onnx_stage import last_exit_only
-from ipj_edge_converters.onnx_weights import count_weights
 from ipj_edge_converters.stage_precisions import float_nodes
 
 
@@ -76,7 +76,7 @@ def stage_and_convert(task: ConversionTask, convert: Any) -> StageFiles:
     return msgspec.structs.replace(
         files,
         stages=stages,
-        parameters=count_weights(model),
+        counted=count_onnx(model, source.inputs),
         isa="vnni" if quantizing and full_range else files.isa,
         scheme="static" if quantizing else None,
         versions={**files.versions, **tools},

@@ -16,10 +16,10 @@ from ipj_edge_converters.cut_onnx import cut_onnx
 from ipj_edge_converters.onnx_dynamic import quantize_dynamically
 from ipj_edge_converters.onnx_files import load_onnx, save_onnx
 from ipj_edge_converters.onnx_graphs import opset_of
+from ipj_edge_converters.onnx_macs import count_onnx
 from ipj_edge_converters.onnx_operators import count_operators
 from ipj_edge_converters.onnx_quantize import Choices, quantize
 from ipj_edge_converters.onnx_stage import last_exit_only
-from ipj_edge_converters.onnx_weights import count_weights
 from ipj_edge_converters.sources.feeds import static_batch
 from ipj_edge_converters.stage_precisions import float_nodes
 from ipj_edge_converters.trained_ranges import notes_stray_ranges
@@ -61,7 +61,7 @@ def _cut(task: ConversionTask, files: StageFiles) -> StageFiles:
     stages = cut_onnx(path, task.exits, task.source.inputs, task.into)
     unsplit = last_exit_only(load_onnx(path), stages[-1].exit_output)
     files = write_and_read_back(unsplit, task, files.isa)
-    return msgspec.structs.replace(files, stages=stages, parameters=count_weights(unsplit))
+    return msgspec.structs.replace(files, stages=stages, counted=count_onnx(unsplit, task.source.inputs))
 
 
 def _converted(task: ConversionTask) -> tuple[Any, str]:

@@ -63,7 +63,7 @@ def cut(task: ConversionTask, files: StageFiles) -> StageFiles:
     path, batch = task.into / _FILE, files.static_batch or 1
     stages = cut_tflite(path, task.exits, files.takes, files.adds, batch, task.into)
     last = stages[-1].exit_output
-    data, parameters = last_exit_only(path, last, files.takes, files.adds, batch)
+    data, counted = last_exit_only(path, last, files.takes, files.adds, batch)
     path.write_bytes(data)
     left = tflite_file.read_facts(data)
     return msgspec.structs.replace(
@@ -72,7 +72,7 @@ def cut(task: ConversionTask, files: StageFiles) -> StageFiles:
         adds=ports_of(left.outputs),
         operators=left.operators,
         stages=stages,
-        parameters=parameters,
+        counted=counted,
     )
 
 

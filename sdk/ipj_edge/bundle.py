@@ -76,7 +76,8 @@ def _read_manifest(folder: Path) -> Manifest:
     try:
         raw = file.read_bytes()
     except FileNotFoundError as error:
-        raise BundleError(f"{folder} is not a bundle: it has no {MANIFEST_NAME}") from error
+        why = f"it has no {MANIFEST_NAME}" if folder.exists() else "there is nothing at that path"
+        raise BundleError(f"{folder} is not a bundle: {why}; give a folder that `ipj-edge convert` made") from error
     except OSError as error:
         raise BundleError(f"cannot read {file}: {error.strerror}") from error
     _check_version(file, raw)

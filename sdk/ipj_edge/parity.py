@@ -19,6 +19,7 @@ from ipj_edge.values import Precision, TensorSpec
 RELATIVE_L2: dict[Precision, float] = {"fp32": 1e-4, "fp16": 2e-2, "bf16": 2e-2, "int8": 0.15}
 INT8_COSINE = 0.985
 INT8_TOP1 = 0.97
+EARLY_EXIT_COSINE = 0.9
 INT8_SPREAD = 0.25
 SLICE_FACTOR = 10.0
 SLICE_FLOOR = 1e-6
@@ -29,11 +30,26 @@ PROBABILITY_QUANTUM = 2 / 256
 SOURCE_ROUNDINGS = 2
 
 
+class Allowances(msgspec.Struct, frozen=True, kw_only=True):
+    """Outputs that are held to less.
+
+    Attributes:
+        steps: Step of outputs that are integer tensors in the source already, not made so by us: two engines may
+            differ by `SOURCE_ROUNDINGS` of them, and a slice that moves no further in the source may be constant.
+        early_exits: Outputs of exits before the last of an int8 bundle: it decides by its own answers there, which
+            only have to point the same way as the source's (`EARLY_EXIT_COSINE`).
+    """
+
+    steps: Mapping[str, float] = {}
+    early_exits: frozenset[str] = frozenset()
+
+
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """Figures of one output, and one line for every check it failed."""
+    """Figures of one output, one line for every check it failed, and for every check it was excused from."""
 
     figures: OutputParity
     failures: tuple[str, ...]
+    excused: tuple[str, ...] = ()
 
 
 def compare(
@@ -45,7 +61,7 @@ def compare(
     inputs: str,
     tolerance: float | None = None,
     judge_values: bool = True,
-    steps: Mapping[str, float] | None = None,
+    allowances: Allowances | None = None,
 ) -> tuple[Comparison, ...]:
     """Compare all outputs of a source with those of a bundle on the same inputs.
 
@@ -58,8 +74,7 @@ def compare(
         tolerance: Relative L2 allowed instead of the precision's own.
         judge_values: False judges names, shapes and NaN only, and leaves the values unjudged (static int8 outside its
             calibrated range).
-        steps: Step of outputs that are integers in the source already, see `source_steps`: two engines may differ by
-            `SOURCE_ROUNDINGS` of them, and a slice that moves no further in the source may be constant.
+        allowances: Outputs that are held to less; None for none.
     """
     if set(reference) != set(candidate):
         missing = f"outputs differ: the source has {sorted(reference)}, the bundle {sorted(candidate)}"
@@ -67,19 +82,27 @@ def compare(
     return tuple(
         _compare_output(
             spec, np.asarray(reference[spec.name]), np.asarray(candidate[spec.name]), precision, inputs,
-            tolerance if tolerance is not None else RELATIVE_L2[precision], judge_values,
-            (steps or {}).get(spec.name, 0.0),
+            tolerance if tolerance is not None else RELATIVE_L2[precision], judge_values, allowances or Allowances(),
         )
         for spec in specs
     )  # fmt: skip
 
 
-def source_steps(manifest: Manifest) -> dict[str, float]:
-    """Return the step of every output that was an integer tensor in the source, not made one by us."""
-    if manifest.precision != "int8" or manifest.scheme is not None:
-        return {}
+def early_exits(manifest: Manifest) -> frozenset[str]:
+    """Return the outputs of all exits but the last; see `compare`."""
+    return frozenset(str(stage.exit_output) for stage in manifest.stages[:-1])
+
+
+def allowances_of(manifest: Manifest) -> Allowances:
+    """Return the outputs of a bundle that are held to less than its precision promises."""
+    if manifest.precision != "int8":
+        return Allowances()
     ports = [port for stage in manifest.stages for port in stage.adds]
-    return {port.name: port.quantization.scale for port in ports if port.quantization is not None}
+    own = {port.name: port.quantization.scale for port in ports if port.quantization is not None}
+    return Allowances(
+        steps=own if manifest.scheme is None else {},
+        early_exits=frozenset(str(stage.exit_output) for stage in manifest.stages[:-1]),
+    )
 
 
 def _compare_output(
@@ -90,8 +113,9 @@ def _compare_output(
     inputs: str,
     limit: float,
     judge: bool,
-    step: float,
+    allowances: Allowances,
 ) -> Comparison:
+    step = allowances.steps.get(spec.name, 0.0)
     where = f"'{spec.name}' on {inputs} inputs"
     if reference.shape != candidate.shape:
         return _failed(spec, inputs, f"{where}: shape {candidate.shape}, the source gives {reference.shape}")
@@ -119,6 +143,8 @@ def _compare_output(
         failures += (
             _judge_int8(where, spec, figures, slices, limit) if judge_int8 else _judge_slices(where, slices, limit)
         )
+    if spec.name in allowances.early_exits and failures and figures.cosine >= EARLY_EXIT_COSINE:
+        return Comparison(figures=figures, failures=(), excused=tuple(failures))
     return Comparison(figures=figures, failures=tuple(failures))
 
 

@@ -78,7 +78,9 @@ def mac_costs(manifest: Manifest) -> StageCosts:
     if unknown:
         raise ConfigError(f"multiply-accumulates of {', '.join(unknown)} are not counted: use --objective joules")
     stages = tuple(StageCost(fixed=0.0, per_row=float(stage.macs or 0)) for stage in manifest.stages)
-    return StageCosts(unit="MAC", source="counted", stages=stages)
+    whole = None if manifest.unsplit is None else manifest.unsplit.macs
+    unsplit = None if whole is None else StageCost(fixed=0.0, per_row=float(whole))
+    return StageCosts(unit="MAC", source="counted", stages=stages, unsplit=unsplit)
 
 
 def price_exits(

@@ -250,7 +250,7 @@ class StageFiles(msgspec.Struct, frozen=True, kw_only=True):
         unreproducible: Files that may differ when the same conversion is done again.
         stages: The stages the file was cut into, by depth; empty when it was not cut. The file itself then computes
             the last exit alone.
-        parameters: Number of weights in the file itself where it was cut; None means those of the source.
+        counted: Work and weights of the file itself where it was cut; None means those of the source.
         notes: What a reader of the manifest has to know.
         state: Tensors the file keeps from one inference to the next.
         proxy_file: File that a target's proxy runs in place of ``file``; None when it runs the same one.
@@ -269,7 +269,7 @@ class StageFiles(msgspec.Struct, frozen=True, kw_only=True):
     opset: int | None = None
     unreproducible: tuple[str, ...] = ()
     stages: tuple[StageCut, ...] = ()
-    parameters: int | None = None
+    counted: MacCount | None = None
     notes: tuple[str, ...] = ()
     state: tuple[StateTensor, ...] = ()
     proxy_file: str | None = None

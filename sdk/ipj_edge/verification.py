@@ -12,7 +12,7 @@ from ipj_edge.errors import ParityError
 from ipj_edge.golden import read_golden
 from ipj_edge.manifest import Bundle, OutputParity
 from ipj_edge.model import Model
-from ipj_edge.parity import compare, source_steps
+from ipj_edge.parity import allowances_of, compare
 from ipj_edge.programs import open_all
 from ipj_edge.values import EffectiveSettings, Settings
 
@@ -57,7 +57,7 @@ def verify(path: str | Path, *, settings: Settings | None = None) -> Verificatio
         precision=bundle.manifest.precision,
         inputs="golden",
         tolerance=record.tolerance if record.loosened else None,
-        steps=source_steps(bundle.manifest),
+        allowances=allowances_of(bundle.manifest),
     )
     failures = tuple(failure for comparison in compared for failure in comparison.failures)
     if failures:

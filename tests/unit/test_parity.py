@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from ipj_edge.parity import compare
+from ipj_edge.parity import Allowances, compare
 from ipj_edge.protocols import Array
 from ipj_edge.values import Meaning, Precision, TensorSpec
 
@@ -85,6 +85,27 @@ def test_top1_must_agree_on_calibration_data_when_outputs_are_logits() -> None:
     got = want + np.array([[0.0, 0.02]])
     assert "top-1 agrees on" in _failures(want, got, "int8", meaning="logits")
     assert _failures(want, got, "int8", meaning="other") == ""
+
+
+def test_an_early_exit_of_int8_only_has_to_point_the_same_way(scores: Array) -> None:
+    noise = np.random.default_rng(6).normal(size=scores.shape).astype(np.float32)
+    spec = TensorSpec(name="exit_1", shape=("batch", 10), dtype="float32", meaning="logits")
+    allowances = Allowances(early_exits=frozenset({"exit_1"}))
+
+    def compared(share: float, precision: Precision) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        got = {"exit_1": scores + share * noise}
+        (one,) = compare(
+            (spec,), {"exit_1": scores}, got, precision=precision, inputs="calibration",
+            allowances=allowances if precision == "int8" else None,
+        )  # fmt: skip
+        return one.failures, one.excused
+
+    failures, excused = compared(0.3, "int8")
+    assert failures == ()
+    assert any("relative L2" in line for line in excused)  # what it did not keep is told
+    assert compared(0.01, "int8") == ((), ())
+    assert compared(1.0, "int8")[0]  # the cosine is 0.7: something else answers
+    assert compared(0.01, "fp32")[0]
 
 
 def test_a_class_that_is_never_likely_may_be_constant_in_int8_probabilities() -> None:

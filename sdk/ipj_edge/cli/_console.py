@@ -56,10 +56,14 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Seque
     for row in rows:
         grid.add_row(*(cell.replace("[", r"\[") for cell in row))
     console = Console()
-    # Piped output is read by programs and people's greps: never wrap it to 80 columns.
-    if not console.is_terminal:
-        console = Console(width=max(400, console.width))
-    console.print(grid)
+    if console.is_terminal:
+        console.print(grid)
+        return
+    # Piped output is read by programs and people's greps: neither wrapped to 80 columns nor padded.
+    console = Console(width=max(400, console.width))
+    with console.capture() as capture:
+        console.print(grid)
+    click.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))
 
 
 def to_json(value: Any) -> str:

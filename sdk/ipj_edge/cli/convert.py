@@ -151,7 +151,9 @@ def _row(outcome: Outcome) -> tuple[str, ...]:
     assert outcome.bundle is not None
     manifest = outcome.bundle.manifest
     operators = manifest.stages[0].operators
-    worst = max((figures for figures in manifest.parity.outputs), key=lambda figures: figures.relative_l2)
+    # A static quantization promises nothing outside its calibrated range: there it was not judged either.
+    judged = [each for each in manifest.parity.outputs if manifest.scheme != "static" or each.inputs != "random"]
+    worst = max(judged or manifest.parity.outputs, key=lambda figures: figures.relative_l2)
     accuracy = "" if outcome.accuracy is None else f"{outcome.accuracy[1]:.4f} (source {outcome.accuracy[0]:.4f})"
     return (
         str(outcome.bundle.path),

@@ -66,18 +66,19 @@ def build(
     with tempfile.TemporaryDirectory(prefix="ipj-edge-trial-") as scratch:
         sets = {**prepared.reference.sets, **batch_probes(prepared, draft.batch)}
         trial = run_trial(folder, prover, sets, Path(scratch))
-    figures = judge(prepared, trial, draft)
+    judged = judge(prepared, trial, draft)
     accuracy = gate(prepared, trial, draft)
     manifest = msgspec.structs.replace(
         draft,
         files=record_files(folder, unreproducible=files.unreproducible),
         parity=msgspec.structs.replace(
             draft.parity,
-            outputs=figures,
+            outputs=judged.figures,
             chain_max_abs=trial.chain_max_abs,
             verified_on="target" if prover == target else f"proxy:{prover}",
         ),
         created_with=_created_with(source, files, trial),
+        notes=(*draft.notes, *judged.notes),
         requires=msgspec.structs.replace(draft.requires, engine_version=trial.effective[0].engine_version),
     )
     write_manifest(folder, manifest)

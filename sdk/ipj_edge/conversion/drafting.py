@@ -100,9 +100,7 @@ def _stages(prepared: Prepared, precision: Precision, files: StageFiles, folder:
 
 def _whole(prepared: Prepared, precision: Precision, files: StageFiles, folder: Path) -> StageSpec:
     """Return the program that computes the whole model, or its last exit alone where it was cut."""
-    macs, reason = prepared.counted.macs, prepared.counted.reason
-    if files.stages:
-        macs, reason = None, "the heads of earlier exits are not part of it"
+    counted = files.counted or prepared.counted
     return StageSpec(
         name="model" if not files.stages else "unsplit",
         file=files.file,
@@ -110,9 +108,9 @@ def _whole(prepared: Prepared, precision: Precision, files: StageFiles, folder: 
         adds=files.adds,
         exit_output=files.stages[-1].exit_output if files.stages else prepared.reference.outputs[0].name,
         precision=precision,
-        macs=macs,
-        macs_reason=reason,
-        parameters=prepared.counted.parameters if files.parameters is None else files.parameters,
+        macs=counted.macs,
+        macs_reason=counted.reason,
+        parameters=counted.parameters,
         file_bytes=_engine_bytes(folder, files.file),
         operators=files.operators,
         proxy_file=files.proxy_file,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from ipj_edge.conversion.prepared import Prepared
 from ipj_edge.conversion.trial import TrialResult
 from ipj_edge.data import Samples
 from ipj_edge.errors import AccuracyGateError, ConfigError, ParityError
 from ipj_edge.manifest import BatchSpec, Manifest, OutputParity
 from ipj_edge.metrics import top1_correct
-from ipj_edge.parity import compare, source_steps
+from ipj_edge.parity import allowances_of, compare
 
 CHAIN_RELATIVE = 1e-5
 
@@ -23,7 +25,14 @@ def batch_probes(prepared: Prepared, batch: BatchSpec) -> dict[str, Samples]:
     }
 
 
-def judge(prepared: Prepared, trial: TrialResult, draft: Manifest) -> tuple[OutputParity, ...]:
+class Judged(NamedTuple):
+    """Figures of all outputs on all inputs, and what the user should know of early exits."""
+
+    figures: tuple[OutputParity, ...]
+    notes: tuple[str, ...]
+
+
+def judge(prepared: Prepared, trial: TrialResult, draft: Manifest) -> Judged:
     """Judge every set of inputs, every batch size, and the stages against the unsplit program.
 
     Raises:
@@ -31,21 +40,23 @@ def judge(prepared: Prepared, trial: TrialResult, draft: Manifest) -> tuple[Outp
     """
     figures: list[OutputParity] = []
     failures: list[str] = []
+    excused: list[str] = []
     for name, reference in prepared.reference.answers.items():
         compared = compare(
             prepared.reference.outputs, reference, trial.answers[name],
             precision=draft.precision, inputs=name, tolerance=prepared.request.tolerance,
             # Outside the calibrated range a statically quantized model may differ from its source.
             judge_values=draft.scheme != "static" or name in ("calibration", "data"),
-            steps=source_steps(draft),
+            allowances=allowances_of(draft),
         )  # fmt: skip
+        excused += [line for comparison in compared for line in comparison.excused]
         figures += [comparison.figures for comparison in compared]
         failures += [failure for comparison in compared for failure in comparison.failures]
     failures += _batch_failures(prepared, trial, draft)
     failures += _chain_failures(trial, draft)
     if failures:
         raise ParityError(tuple(failures))
-    return tuple(figures)
+    return Judged(tuple(figures), tuple(f"{line}; tune the exits on this bundle's own answers" for line in excused))
 
 
 def _batch_failures(prepared: Prepared, trial: TrialResult, draft: Manifest) -> list[str]:
@@ -58,7 +69,7 @@ def _batch_failures(prepared: Prepared, trial: TrialResult, draft: Manifest) -> 
         compared = compare(
             prepared.reference.outputs, own, trial.answers[name],
             precision=draft.precision, inputs=name, tolerance=prepared.request.tolerance,
-            steps=source_steps(draft),
+            allowances=allowances_of(draft),
         )  # fmt: skip
         failures += [failure for comparison in compared for failure in comparison.failures]
     return failures

@@ -27,6 +27,13 @@ def test_the_stages_equal_the_unsplit_program_bit_for_bit(exit_bundle: Path) -> 
     assert manifest.parity.chain_max_abs == 0.0
 
 
+def test_the_unsplit_program_does_the_work_of_all_stages_but_the_early_heads(exit_bundle: Path) -> None:
+    manifest = open_bundle(exit_bundle).manifest
+    early_heads = 10 * 8 * 4 * 4 + 10 * 24 * 2 * 2
+    assert manifest.unsplit is not None
+    assert manifest.unsplit.macs == sum(stage.macs or 0 for stage in manifest.stages) - early_heads
+
+
 def test_int8_is_handed_over_as_int8(exit_bundles: Path) -> None:
     for target, dtype in (("openvino-cpu", "uint8"), ("onnxruntime-cpu", "uint8"), ("tflite-cpu", "int8")):
         stages = open_bundle(exit_bundles / f"exits.{target}.int8.ipj").manifest.stages
