@@ -74,6 +74,8 @@ class Kept:
         assert path is not None
         if not path.exists():
             save_atomically(make(), path)
+            for unfinished in path.parent.glob(f"{name}.training*"):
+                unfinished.unlink()
         return torch.load(path, weights_only=False)
 
 

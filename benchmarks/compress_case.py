@@ -1,6 +1,6 @@
 """The case study: accuracy down by at most 0.5 points, training time and latency down by 40 %.
 
-    python benchmarks/compress_case.py [../shared/data] [--minutes 30] [--epochs 8] [--models DIR] [--prepare 1]
+    python benchmarks/compress_case.py [../shared/data] [--minutes 30] [--epochs 6] [--models DIR] [--prepare 1]
 
 The plain way: ResNet-20 from scratch on 4,000 CIFAR-10 images, in float32, converted to fp32. The cheap way: ResNet-14
 on the same images for as many epochs, in bfloat16, taught by the public ResNet-20 (whose own training is not counted;
@@ -30,7 +30,7 @@ TURNS, FEW = 5, 1000
 
 def main() -> None:
     """Train both ways, time both ways, convert, measure, print."""
-    chosen = arguments(__doc__ or "", minutes=30, epochs=8, target="tflite-cpu", models=Path(), prepare=0)
+    chosen = arguments(__doc__ or "", minutes=30, epochs=6, target="tflite-cpu", models=Path(), prepare=0)
     clock, kept = Clock(chosen.minutes), Kept(chosen.models)
     images, labels = cifar.load_images(chosen.data / "cifar10", "train")
     ways: dict[str, Callable[..., nn.Module]] = {"plain": _plain, "cheap": _Cheap(resnet(chosen.data, 20))}

@@ -1,6 +1,6 @@
 """Does a teacher help? ResNet-56 teaches ResNet-8 (a tenth of its MACs) on 4,000 CIFAR-10 images, three seeds.
 
-    python benchmarks/compress_distil.py [../shared/data] [--minutes 25] [--epochs 4] [--seeds 3] [--models DIR]
+    python benchmarks/compress_distil.py [../shared/data] [--minutes 25] [--epochs 3] [--seeds 3] [--models DIR]
 
 The same student, data, epochs and seeds with labels alone and with the teacher. Every image is there in four variants
 (shifted, mirrored), so that the teacher answers each once. The goal is one point more; on little data others saw none,
@@ -28,7 +28,7 @@ TEACHING = Teaching(temperature=4.0, alpha=0.9)
 
 def main() -> None:
     """Train both ways with every seed and print mean and spread."""
-    chosen = arguments(__doc__ or "", minutes=25, epochs=4, seeds=3, models=Path())
+    chosen = arguments(__doc__ or "", minutes=25, epochs=3, seeds=3, models=Path())
     clock, kept = Clock(chosen.minutes), Kept(chosen.models)
     _, test, _ = cifar_data(chosen.data)
     example = torch.zeros(2, 3, 32, 32)
