@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
 from ipj_edge.conversion.prepared import Prepared
 from ipj_edge.conversion.trial import TrialResult
 from ipj_edge.data import Samples
@@ -81,7 +83,7 @@ def _chain_failures(trial: TrialResult, draft: Manifest) -> list[str]:
         return []
     last = draft.stages[-1].exit_output
     port = next(port for port in draft.stages[-1].adds if port.name == last)
-    peak = max(abs(float(outputs[str(last)].max())) for outputs in trial.answers.values())
+    peak = max(float(np.abs(outputs[str(last)]).max()) for outputs in trial.answers.values())
     step = port.quantization.scale if port.quantization is not None else CHAIN_RELATIVE * peak
     if trial.chain_max_abs <= step:
         return []

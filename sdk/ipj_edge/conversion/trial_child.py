@@ -16,7 +16,11 @@ from ipj_edge.errors import IpjEdgeError
 from ipj_edge.manifest import Bundle
 from ipj_edge.model import Model, open_model
 from ipj_edge.programs import open_all
+from ipj_edge.protocols import Array
 from ipj_edge.values import Settings
+
+# JSON has no infinity.
+_LARGEST = float(np.finfo(np.float64).max)
 
 Sets = dict[str, dict[str, Any]]
 
@@ -59,8 +63,16 @@ def _chain_max_abs(bundle: Bundle, target: str, sets: Sets, answers: Sets) -> fl
         worst = 0.0
         for name, feeds in sets.items():
             for key, value in whole.run(feeds).outputs.items():
-                worst = max(worst, float(np.abs(value - answers[name][key]).max(initial=0.0)))
+                worst = max(worst, gap(value, answers[name][key]))
     return worst
+
+
+def gap(one: Array, other: Array) -> float:
+    """Return the largest difference of two answers; NaN or infinity in one of them alone is the largest there is."""
+    one, other = one.astype(np.float64), other.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        away = np.where((one == other) | (np.isnan(one) & np.isnan(other)), 0.0, np.abs(one - other))
+    return float(np.nan_to_num(away, nan=_LARGEST, posinf=_LARGEST).max(initial=0.0))
 
 
 if __name__ == "__main__":
