@@ -80,15 +80,24 @@ class MissingDependencyError(PluginError):
     """A plugin needs a package that is not installed.
 
     Attributes:
-        extra: The extra of ipj-edge that brings it.
         module: The module that was missing.
+        fix: The command or step that brings it.
     """
 
     exit_code = 6
 
-    def __init__(self, extra: str, module: str) -> None:
-        self.extra, self.module = extra, module
-        super().__init__(f"'{extra}' needs '{module}': pip install 'ipj-edge[{extra}]'")
+    def __init__(self, extra: str, module: str, package: str = "") -> None:
+        """Say what is missing.
+
+        Args:
+            extra: The extra of ipj-edge that brings it, or the name of an outsider's plugin.
+            module: The module that was missing.
+            package: The outsider's package that needs it; empty for our own.
+        """
+        self.module = module
+        ours = f"pip install 'ipj-edge[{extra}]'"
+        self.fix = f"install the package that has it, as {package} asks for" if package else ours
+        super().__init__(f"'{extra}' needs '{module}': {self.fix}")
 
 
 class ConversionError(IpjEdgeError):

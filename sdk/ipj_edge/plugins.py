@@ -86,9 +86,9 @@ def load(group: str, name: str) -> Any:
         # A module missing inside the plugin's own package is a bug of that package, not a missing extra.
         if error.name is None or error.name.split(".")[0] == entry.module.split(".")[0]:
             raise _faulty(kind, entry, error) from error
-        if not _is_ours(entry):  # an extra of ours would not bring what an outsider's package lacks
-            raise _faulty(kind, entry, error) from error
-        raise MissingDependencyError(name, error.name) from error
+        # An extra of ours would not bring what an outsider's package lacks.
+        package = "" if _is_ours(entry) else _package(entry)
+        raise MissingDependencyError(name, error.name, package) from error
     except Exception as error:  # whatever an outsider's module does when it is imported
         raise _faulty(kind, entry, error) from error
     return plugin

@@ -61,5 +61,5 @@ def availability_of(find: Callable[[], str]) -> Availability:
         return Availability(
             available=False,
             reason=f"'{error.module}' is not installed",
-            fix=f"pip install 'ipj-edge[{error.extra}]'",
+            fix=error.fix,
         )

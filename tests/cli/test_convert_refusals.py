@@ -274,12 +274,12 @@ def test_one_target_failing_among_three_leaves_two(
     assert names == ["digits.onnxruntime-cpu.fp32.ipj", "digits.openvino-cpu.fp32.ipj"]
 
 
-def test_a_missing_extra_is_the_exact_pip_command(
+def test_a_package_that_an_outsiders_target_lacks_is_named(
     convert: Callable, install_plugin: Callable[[str, str, str], None]
 ) -> None:
     install_plugin("ipj_edge.targets", "fpga = fpga_target:Fpga", "import a_package_nobody_has\n\nclass Fpga: ...\n")
     ran = convert("--precision", "fp32", "--target", "fpga", code=6)
-    assert "'fpga' needs 'a_package_nobody_has': pip install 'ipj-edge[fpga]'" in ran.err
+    assert "'fpga' needs 'a_package_nobody_has': install the package that has it, as fpga_target 1.0" in ran.err
 
 
 def test_an_operator_the_target_lacks_is_named(ipj_edge_cli: Callable, tmp_path: Path) -> None:

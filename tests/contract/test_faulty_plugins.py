@@ -29,7 +29,6 @@ FAULTS = [
     ("class Other: ...", "AttributeError: module 'outsider' has no attribute 'Plugin'"),
     ("from math import nothing_of_that_name", "ImportError: cannot import name 'nothing_of_that_name'"),
     ("import outsider.inner", "ModuleNotFoundError: No module named 'outsider.inner'"),
-    ("import a_package_nobody_has", "ModuleNotFoundError: No module named 'a_package_nobody_has'"),
     ("def f(:", "SyntaxError"),
     ("class Plugin:\n    def __init__(self, needed): ...", "TypeError"),
     ("class Plugin:\n    name = 'odd'", "AttributeError: it lacks availability, "),
@@ -49,6 +48,15 @@ def test_a_faulty_plugin_is_one_line_that_names_it_and_its_package(
     assert says in message
     assert message.endswith("; update or uninstall it")
     assert "\n" not in message
+
+
+def test_what_an_outsiders_package_lacks_is_no_extra_of_ours(install_plugin: Install) -> None:
+    install_plugin(plugins.TARGETS, "odd = outsider:Plugin", "import a_package_nobody_has")
+    with pytest.raises(MissingDependencyError) as caught:
+        plugins.load_target("odd")
+    assert str(caught.value) == (
+        "'odd' needs 'a_package_nobody_has': install the package that has it, as outsider 1.0 asks for"
+    )
 
 
 def test_two_packages_that_bring_one_name_are_refused(install_plugin: Install) -> None:

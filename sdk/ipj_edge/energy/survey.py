@@ -40,7 +40,7 @@ def survey(name: str, options: ProbeOptions) -> ProbeReport:
         probe = plugins.load_probe(name)
         state = probe.availability(options)
     except MissingDependencyError as error:
-        return ProbeReport(name=name, available=False, reason=f"needs '{error.module}'", fix=_pip(error))
+        return ProbeReport(name=name, available=False, reason=f"needs '{error.module}'", fix=error.fix)
     except PluginNotFoundError:
         raise
     except (PluginError, ProbeError, OSError) as error:
@@ -68,7 +68,3 @@ def look(probe: PowerProbe, options: ProbeOptions) -> tuple[ProbeFacts, tuple[Ra
             sensor.close()
         else:
             sensor.stop()
-
-
-def _pip(error: MissingDependencyError) -> str:
-    return f"pip install 'ipj-edge[{error.extra}]'"
