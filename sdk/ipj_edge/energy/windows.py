@@ -170,9 +170,11 @@ def _too_short(facts: ProbeFacts, span: Span, joules: float, error: float, infer
             f"the window of {span.seconds:.3g} s is too short for ±{100 * error:g} %, which takes "
             f"{needed_s:.3g} s with this probe: {shortfall(needed_s, span.seconds, inferences)}"
         )
-    if joules == 0 and span.is_counter:
+    if joules > 0:
+        return ""
+    if span.is_counter:
         return f"the counter did not move in {span.seconds:.3g} s: less than its step of {facts.quantum_j:.3g} J"
-    return ""
+    return "every sample was 0 W: less than the sensor can show, or nothing is connected to it"
 
 
 def _begin(track: Track | Absent) -> tuple[Track, Edge] | Absent:
