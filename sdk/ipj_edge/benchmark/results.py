@@ -11,9 +11,9 @@ import msgspec
 
 from ipj_edge.benchmark.latencies import Histogram
 from ipj_edge.benchmark.trace import PowerTrace
-from ipj_edge.energy import Cost
+from ipj_edge.energy import Amount, Cost
 from ipj_edge.metrics import Score
-from ipj_edge.values import Boundary, EffectiveSettings, EnergyPerInference, Interval, Precision, Provenance, Settings
+from ipj_edge.values import Boundary, EffectiveSettings, EnergyPerInference, Precision, Provenance, Settings
 
 RESULT_VERSION = 2
 
@@ -196,9 +196,9 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     throughput_hz: float
     contention: bool
     joules_per_inference: EnergyPerInference
-    ipj: Interval | None
-    joules_per_correct: Interval | None
-    energy_delay_js: Interval | None = None
+    ipj: Amount | None
+    joules_per_correct: Amount | None
+    energy_delay_js: Amount | None = None
     tops_per_watt: float | None = None
     macs: float | None = None
     cost: Cost | None = None

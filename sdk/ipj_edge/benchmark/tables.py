@@ -9,12 +9,11 @@ from collections.abc import Callable
 from ipj_edge.benchmark.results import Accuracy, BenchResult, Entry
 from ipj_edge.energy import Amount
 from ipj_edge.units import interval_text, joules_text, seconds_text
-from ipj_edge.values import Interval
 
 Cell = str | int | float | None
 
 
-def _end(known: Accuracy | Amount | Interval | None, which: str = "value") -> float | None:
+def _end(known: Accuracy | Amount | None, which: str = "value") -> float | None:
     """Return the value, or an end, of what may not be known."""
     return None if known is None else getattr(known, which)
 

@@ -41,7 +41,7 @@ class Tariff(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Amount(msgspec.Struct, frozen=True, kw_only=True):
-    """A quantity with the 95 % interval of the energy behind it; low and high are None without one."""
+    """A quantity with its 95 % interval; low and high are None without one."""
 
     value: float
     low: float | None = None

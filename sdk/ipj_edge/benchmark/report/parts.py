@@ -159,7 +159,7 @@ class _Ranges:
         self.joules = _span([0.0, *(own.high or own.value or 0.0 for own in joules)])
         self.latency = _span([0.0, *(entry.latency_s.p99 for entry in entries)])
         rates = [entry.ipj for entry in entries if entry.ipj is not None]
-        self.ipj = _span([0.0, *(own.high for own in rates)])
+        self.ipj = _span([0.0, *(own.high or own.value for own in rates)])
 
 
 def _summary_row(entry: Entry, ranges: _Ranges) -> str:
