@@ -91,8 +91,7 @@ def tune_exits(
     tuned = tune(outputs, samples.labels, costs, request, provenance)
     created_with = {"ipj-edge": ipj_edge.__version__}
     record = make_record(tuned, costs, batch=request.batch, created_with=created_with, times=times)
-    write_exits(bundle.path, record)
-    return Tuning(tuned=tuned, record=record)
+    return Tuning(tuned=tuned, record=write_exits(bundle.path, record))
 
 
 def _costs(

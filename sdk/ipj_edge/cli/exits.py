@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -68,6 +69,7 @@ def tune(bundle: str, json_path: str | None, **options: Any) -> int:
     When nothing can be certified the full model is kept and the exit code is 5.
     """
     from ipj_edge.cli import _console
+    from ipj_edge.exits import TunedBundle
     from ipj_edge.tuning import tune_exits
 
     certify = not options["no_certificate"]
@@ -75,7 +77,8 @@ def tune(bundle: str, json_path: str | None, **options: Any) -> int:
     if json_path != "-":
         _print(tuning)
     if json_path is not None:
-        _console.write_json({"record": tuning.record, "front": tuning.tuned.front}, json_path)
+        found = TunedBundle(name=Path(bundle).resolve().name, record=tuning.record, front=tuning.tuned.front)
+        _console.write_json(found, json_path)
     failed = certify and not tuning.tuned.certificate.holds
     if failed:
         _console.warn(f"nothing was certified, the full model is kept: {tuning.tuned.certificate.reason}")

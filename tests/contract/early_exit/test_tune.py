@@ -49,6 +49,21 @@ def test_the_result_has_policy_certificate_costs_and_front(tuned: Path) -> None:
     assert certificate["files"].keys() == {"model.onnx", "stage1.onnx", "stage2.onnx", "stage3.onnx"}
     assert result["record"]["costs"]["unit"] == "MAC"
     assert len(result["front"]) > 1
+    assert result["record"] == json.loads((tuned / "exits.json").read_text())
+
+
+def test_the_report_shows_what_tune_wrote(tuned: Path, exit_data: Path, ipj_edge_cli: Callable) -> None:
+    folder = tuned.parent
+    ran = ipj_edge_cli(
+        "bench", tuned, "--data", exit_data / "test.npz", "--threads", "1", "--window", "0.05", "--json",
+        folder / "result.json",
+    )  # fmt: skip
+    assert ran.code == 0, ran
+    ran = ipj_edge_cli("report", folder / "result.json", folder / "tuned.json", "-o", folder / "report.html")
+    assert ran.code == 0, ran
+    page = (folder / "report.html").read_text()
+    assert "What the stages cost" in page
+    assert '"name":"exits.ipj"' in page.replace(" ", "")
 
 
 def test_bench_reports_the_share_of_every_exit(tuned: Path, exit_data: Path, ipj_edge_cli: Callable) -> None:
