@@ -72,6 +72,7 @@ def tune(bundle: str, json_path: str | None, **options: Any) -> int:
     from ipj_edge.exits import TunedBundle
     from ipj_edge.tuning import tune_exits
 
+    _console.check_json(json_path)
     certify = not options["no_certificate"]
     tuning = tune_exits(bundle, _options(**options), progress=_console.progress)
     if json_path != "-":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -54,17 +53,19 @@ def command(
     that a script on the device, another host, can say when its work begins and ends, e.g. through ssh. The time a
     line needs to arrive is part of the window.
     """
+    from ipj_edge.cli import _console
     from ipj_edge.energy import Meter
     from ipj_edge.errors import ConfigError
 
     if bool(command) == bool(trigger):
         raise ConfigError("give either a command to measure, after --, or --trigger stdin")
-    _check_destination(json_path)
+    _console.check_json(json_path)
     meter = Meter(probes or ("auto",), options=collect(given), require_measured=require_measured, error=error)
     with meter:
         to_stderr = json_path == "-"
         document, readings, code = _triggered(meter, to_stderr) if trigger else _child(meter, name, command, to_stderr)
-    _write(document, json_path)
+    if json_path is not None:
+        _console.write_json(document, json_path)
     if require_measured and code not in INTERRUPTED and not all(_is_measured(one) for one in readings):
         click.echo("ipj-edge: a measured figure is required and there is none", err=True)
         code = UNAVAILABLE
@@ -102,34 +103,6 @@ def _triggered(meter: Meter, to_stderr: bool) -> tuple[dict[str, Any], list[Read
     except KeyboardInterrupt:
         code = INTERRUPTED[0]
     return {"windows": entries}, readings, code
-
-
-def _check_destination(json_path: str | None) -> None:
-    """Refuse a place that cannot be written before the work is done, not after."""
-    from ipj_edge.errors import DestinationError
-
-    if json_path in (None, "-"):
-        return
-    path = Path(str(json_path))
-    if not path.parent.is_dir() or path.is_dir():
-        raise DestinationError(f"cannot write {path}: its folder does not exist, or it is one itself")
-
-
-def _write(document: dict[str, Any], json_path: str | None) -> None:
-    from ipj_edge.errors import DestinationError
-
-    if json_path is None:
-        return
-    import msgspec
-
-    text = msgspec.json.format(msgspec.json.encode(document), indent=2)
-    if json_path == "-":
-        click.echo(text.decode())
-        return
-    try:
-        Path(json_path).write_bytes(text + b"\n")
-    except OSError as error:
-        raise DestinationError(f"cannot write {json_path}: {error.strerror}") from error
 
 
 def _is_measured(reading: Reading) -> bool:
