@@ -9,11 +9,13 @@ from pathlib import Path
 
 import msgspec
 
+from ipj_edge.benchmark.figures import FIGURES, quality_figure, read_limit
 from ipj_edge.benchmark.results import EarlyExit
 from ipj_edge.benchmark.runner import BenchOptions
 from ipj_edge.benchmark.scenarios import Scenario, ScenarioName
 from ipj_edge.errors import ConfigError
 from ipj_edge.manifest import MANIFEST_NAME
+from ipj_edge.metrics import make_metric
 from ipj_edge.units import quantity, seconds
 from ipj_edge.values import Precision
 
@@ -161,7 +163,7 @@ def _base_options(file: SuiteFile, path: Path, options: BenchOptions) -> BenchOp
 def _cells(sweep: Sweep, file: SuiteFile, path: Path, base: BenchOptions) -> Iterator[Cell]:
     data = _data(sweep.data or file.data, path)
     threads = sweep.threads or (base.settings.threads,)
-    at_least = {figure: quantity(least)[0] for figure, least in sweep.at_least.items()}
+    at_least = _targets(sweep, sweep.metrics or file.metrics, path)
     for bundle in _bundles(sweep, path):
         for scenario, count, early_exit in itertools.product(_scenarios(sweep), threads, sweep.exits):
             options = msgspec.structs.replace(
@@ -173,6 +175,28 @@ def _cells(sweep: Sweep, file: SuiteFile, path: Path, base: BenchOptions) -> Ite
                 scenarios=(scenario,),
             )
             yield Cell(name=_name(bundle, options), path=bundle, options=options, at_least=at_least)
+
+
+def _targets(sweep: Sweep, metrics: Sequence[str], path: Path) -> dict[str, float]:
+    """Return the quality targets by the names that the result has for them.
+
+    Raises:
+        ConfigError: a figure that the sweep does not measure, of which less is better, or a limit without its unit.
+    """
+    measured = [make_metric(name) for name in metrics or ("top-1",)]
+    known = FIGURES | {
+        metric.name: quality_figure(metric.name, is_rate=metric.is_rate, higher_is_better=metric.higher_is_better)
+        for metric in measured
+    }
+    targets = {}
+    for name, least in sweep.at_least.items():
+        figure = known.get(name) or known.get(make_metric(name).name)
+        if figure is None:
+            raise ConfigError(f"{path}: at_least has '{name}', which is not among the metrics of its sweep")
+        if not figure.higher_is_better:
+            raise ConfigError(f"{path}: at_least has '{name}', of which less is better; `pareto --max` limits it")
+        targets[figure.name] = read_limit(figure, least)
+    return targets
 
 
 def _scenarios(sweep: Sweep) -> list[Scenario]:
