@@ -12,6 +12,16 @@ def _verdicts(comparison):
     return {check.figure: check.verdict for check in comparison.checks}
 
 
+def test_two_probes_of_one_boundary_are_not_compared_unasked(make_entry, result_with):
+    """The gain error of a sensor cancels in a ratio only when both sides are its own."""
+    base = result_with(make_entry(probe=("ppk2", "measured", "rails")))
+    new = result_with(make_entry(probe=("lpm01a", "measured", "rails"), slower=1.1))
+    with pytest.raises(ConfigError, match="joules by ppk2 against joules by lpm01a; add --allow probe"):
+        compare(base, new)
+    allowed = compare(base, new, Limits(allow=["probe"]))
+    assert any("lpm01a" in note for note in allowed.notes)
+
+
 def test_a_result_compared_with_itself_passes(make_entry, result_with):
     one = result_with(make_entry(), make_entry("net.openvino-cpu.fp32.ipj", noise=0.3))
     comparison = compare(one, one)
