@@ -17,7 +17,7 @@ import numpy as np
 
 from ipj_edge.data import Samples
 from ipj_edge.energy import Meter, minimum_window_s, per_inference
-from ipj_edge.errors import ConfigError
+from ipj_edge.errors import ConfigError, ProbeUnavailableError
 from ipj_edge.exits import Gate, StageCost, StageCosts
 from ipj_edge.exits.costs import stage_costs
 from ipj_edge.manifest import Manifest
@@ -55,16 +55,18 @@ class PricingOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Prices(NamedTuple):
-    """Costs of all stages in joules (or seconds where no energy is to be had), and in seconds."""
+    """Costs of all stages in joules, or in seconds with the reason why there are no joules; and in seconds."""
 
     costs: StageCosts
     times: StageCosts
+    reason: str = ""
 
 
 class _Measured(NamedTuple):
-    """Of one call: joules, None where there are none to be had, and seconds."""
+    """Of one call: joules, None with a reason where there are none to be had, and seconds."""
 
     joules: float | None
+    reason: str
     seconds: float
 
 
@@ -95,6 +97,9 @@ def price_exits(
         gate: A gate that is asked, and paid for, at every exit but the last; None for the stages alone.
         options: Probe and windows.
         batch: Batch size that the costs are wanted for.
+
+    Raises:
+        ProbeUnavailableError: a measured figure is required and not to be had.
     """
     rows = _second_size(model.manifest, samples, batch)
     runs = [*(_leaving(model, gate, index) for index in range(len(model.sessions))), whole.run]
@@ -113,7 +118,12 @@ def price_exits(
         source = "" if facts is None else f"{facts.provenance} ({facts.name}, {facts.boundary})"
     times = stage_costs("s", "wall time", [each.seconds for each in found], rows)
     joules = [each.joules for each in found if each.joules is not None]
-    return Prices(times if len(joules) < len(found) else stage_costs("J", source, joules, rows), times)
+    if len(joules) == len(found):
+        return Prices(stage_costs("J", source, joules, rows), times)
+    reason = next(each.reason for each in found if each.joules is None)
+    if options.require_measured:
+        raise ProbeUnavailableError(f"a measured figure is required, and there is none: {reason}")
+    return Prices(times, times, reason)
 
 
 def _second_size(manifest: Manifest, samples: Samples, batch: int) -> int:
@@ -170,9 +180,10 @@ def _take_turns(meter: Meter, calls: Sequence[Sequence[Call]], windows: int, win
                 counts[place].append(_repeat(each, window_s))
             seconds[place] += perf_counter() - start
             readings[place].append(window.reading)
+    energies = [per_inference(reading, count) for reading, count in zip(readings, counts, strict=True)]
     return [
-        _Measured(per_inference(reading, count).value, spent / sum(count))
-        for reading, count, spent in zip(readings, counts, seconds, strict=True)
+        _Measured(energy.value, energy.reason, spent / sum(count))
+        for energy, count, spent in zip(energies, counts, seconds, strict=True)
     ]
 
 

@@ -73,6 +73,21 @@ _OPTIONS = (
 )
 
 
+# Options by the name of their parameter that a suite's file says instead.
+SAID_BY_SUITE = {
+    "data": "--data",
+    "metrics": "--metric",
+    "scenarios": "--scenario",
+    "batch": "--batch",
+    "every": "--every",
+    "error": "--error",
+    "windows": "--windows",
+    "window_s": "--window",
+    "duration": "--duration",
+    "early_exit": "--exits",
+}
+
+
 def bench_options(command: Command) -> Command:
     """Add the options to a command; `collect_bench` makes them one value."""
     for option in reversed(_OPTIONS):

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ipj_edge.cli.probe_options import collect, probe_options
+
 if TYPE_CHECKING:
     from ipj_edge.tuning import Tuning, TuningOptions
 
@@ -49,7 +51,8 @@ def command() -> None:
 )
 @click.option("--seed", default=0, show_default=True, help="Seed of the split and of the search.")
 @click.option("--threads", type=click.IntRange(1), help="Inference threads; the certificate holds for them alone.")
-@click.option("--probe", default="auto", show_default=True, help="Power probe, or auto.")
+@click.option("--probe", default="auto", show_default=True, help="Power probe, auto or none.")
+@probe_options
 @click.option("--require-measured", is_flag=True, help="Refuse modelled energy (exit code 8).")
 @click.option("--windows", default=5, show_default=True, type=click.IntRange(2), help="Energy windows a stage.")
 @click.option(
@@ -111,6 +114,7 @@ def _options(**options: Any) -> TuningOptions:
         objective=options["objective"],
         pricing=PricingOptions(
             probe=options["probe"],
+            probe_options=collect(options),
             require_measured=options["require_measured"],
             windows=options["windows"],
             window_s=options["window_s"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -66,7 +67,9 @@ def command(
         document, readings, code = _triggered(meter, to_stderr) if trigger else _child(meter, name, command, to_stderr)
     if json_path is not None:
         _console.write_json(document, json_path)
-    if require_measured and code not in INTERRUPTED and not all(_is_measured(one) for one in readings):
+    if trigger and not readings:
+        _console.warn("no window was marked: lines 'start [NAME]' and 'stop [INFERENCES]' on stdin do that")
+    if require_measured and code not in INTERRUPTED and not _all_measured(readings):
         click.echo("ipj-edge: a measured figure is required and there is none", err=True)
         code = UNAVAILABLE
     sys.exit(code)
@@ -105,5 +108,6 @@ def _triggered(meter: Meter, to_stderr: bool) -> tuple[dict[str, Any], list[Read
     return {"windows": entries}, readings, code
 
 
-def _is_measured(reading: Reading) -> bool:
-    return reading.joules is not None and reading.provenance != "modelled"
+def _all_measured(readings: Sequence[Reading]) -> bool:
+    """Say whether there are figures and all of them are measured."""
+    return bool(readings) and all(one.joules is not None and one.provenance != "modelled" for one in readings)

@@ -86,6 +86,13 @@ def test_a_target_that_cannot_be_judged_is_not_met(suite, tmp_path, ipj_edge_cli
     assert ran.code == 5, ran
 
 
+def test_an_option_that_the_suite_decides_is_refused(suite, tmp_path, ipj_edge_cli):
+    options = ("--windows", "20", "--data", "other.npz", "--threads", "1")
+    ran = ipj_edge_cli("bench", "--suite", suite, *options, "--json", tmp_path / "r.json")
+    assert ran.code == 2, ran
+    assert "--data, --windows: with --suite, the suite's file says that" in ran.err
+
+
 def test_a_suite_runs_in_turns_and_leaves_one_result(suite, tmp_path, ipj_edge_cli):
     out = tmp_path / "r.json"
     ran = ipj_edge_cli("bench", "--suite", suite, "--probe", "modelled", "--json", out, "--csv", tmp_path / "r.csv")
