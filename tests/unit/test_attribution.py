@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ipj_edge.energy import per_inference, ratio, windows_needed
+from ipj_edge.energy.windows import Absent
 from ipj_edge.errors import ConfigError
 from ipj_edge.stats import mean_interval
 from ipj_edge.values import EnergyPerInference, Reading
@@ -215,3 +216,18 @@ def test_a_ratio_needs_two_intervals():
         ratio(energy(1.0, 0.1), per_inference([window(None)], [1]))
     with pytest.raises(ConfigError, match="measure more windows"):
         ratio(energy(1.0, 0.1), energy(1.0, 0.1, high=None))
+
+
+def test_what_is_known_of_the_probe_is_not_lost_with_the_first_window():
+    refused = window(None, update_interval_s=0.001)
+    good = [window(joules, accuracy=0.02, note="25 % duty") for joules in (1.0, 1.1, 1.0)]
+    result = per_inference([refused, *good], [100] * 4)
+    assert result.accuracy == 0.02
+    assert "25 % duty" in result.note
+
+
+def test_of_a_probe_that_could_not_be_opened_nothing_is_claimed():
+    absent = Absent("rapl", "no RAPL zones").reading(1.0)
+    result = per_inference([absent, absent], [100, 100])
+    assert (result.value, result.provenance, result.boundary) == (None, None, None)
+    assert result.reason == "no RAPL zones"

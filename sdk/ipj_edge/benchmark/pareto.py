@@ -30,14 +30,14 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
-    """Entries whose joules mean the same: one provenance and one boundary.
+    """Entries whose joules mean the same: one provenance and one boundary; None of both where nothing is known.
 
     Attributes:
         chosen: The entry with the fewest joules per correct answer that meets every limit; None where none does.
     """
 
-    provenance: Provenance
-    boundary: Boundary
+    provenance: Provenance | None
+    boundary: Boundary | None
     candidates: tuple[Candidate, ...]
     chosen: Entry | None
 
@@ -78,11 +78,13 @@ def rank(
     # Measured figures first: they are the ones to decide by.
     return tuple(
         _group([entry for entry in entries if energy_kind(entry) == kind], kind, limits)
-        for kind in sorted(kinds, key=lambda kind: (kind[0] != "measured", kind))
+        for kind in sorted(kinds, key=lambda kind: (kind[0] != "measured", str(kind[0]), str(kind[1])))
     )
 
 
-def _group(entries: Sequence[Entry], kind: tuple[Provenance, Boundary], limits: Sequence[_Limit]) -> Group:
+def _group(
+    entries: Sequence[Entry], kind: tuple[Provenance | None, Boundary | None], limits: Sequence[_Limit]
+) -> Group:
     candidates = tuple(
         Candidate(
             entry=entry,

@@ -235,6 +235,6 @@ class BenchResult(msgspec.Struct, frozen=True, kw_only=True):
     results: tuple[Entry, ...]
 
 
-def energy_kind(entry: Entry) -> tuple[Provenance, Boundary]:
-    """Return what its joules are: figures of two kinds are never ranked together."""
+def energy_kind(entry: Entry) -> tuple[Provenance | None, Boundary | None]:
+    """Return what its joules are: figures of two kinds are never ranked together. None where nothing is known."""
     return entry.joules_per_inference.provenance, entry.joules_per_inference.boundary

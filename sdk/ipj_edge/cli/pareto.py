@@ -82,7 +82,7 @@ def _print(group: Group) -> None:
     from ipj_edge.benchmark.pairs import title
     from ipj_edge.cli import _console
 
-    _console.say(f"{group.provenance} joules, boundary {group.boundary}")
+    _console.say(f"{group.provenance} joules, boundary {group.boundary}" if group.provenance else "no joules")
     columns = ("", "bundle", "accuracy", "J/inf", "J/correct", "p99", "")
     ranked = sorted(group.candidates, key=_order)
     rows = [_row(one, chosen=one.entry is group.chosen) for one in ranked]

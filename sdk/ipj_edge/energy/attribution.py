@@ -53,7 +53,8 @@ def per_inference(
         ConfigError: readings of several probes, or counts that do not fit the readings.
     """
     _check(readings, inferences, idle)
-    first = readings[0]
+    # A window without a figure knows less of the probe: neither its accuracy nor its note.
+    first = next((one for one in readings if one.joules is not None), readings[0])
     used = _usable(readings, inferences)
     bad = [(index, reading) for index, reading in enumerate(readings) if reading.joules is None]
     gross = _ratio_of_sums(used, used.joules) if used.joules and min(used.inferences) > 0 else None

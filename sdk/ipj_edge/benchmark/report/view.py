@@ -24,7 +24,7 @@ def view_of(entries: Sequence[Entry], tuned: Sequence[TunedBundle]) -> dict[str,
 
 def kind_text(entry: Entry) -> str:
     """Return what an entry's joules are: ``measured, package``."""
-    return ", ".join(energy_kind(entry))
+    return ", ".join(map(str, energy_kind(entry)))
 
 
 def short_name(entry: Entry) -> str:
