@@ -52,7 +52,7 @@ class WindowRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One window: the independent unit behind the intervals.
 
     Attributes:
-        start_s: Its beginning, in seconds from the first window's.
+        start_s: Its beginning, in seconds from that of the measurement, idle time before included.
         seconds: Its length.
         inferences: Samples answered in it.
         queries: Queries answered in it.

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import msgspec
 
+import ipj_edge
 from ipj_edge.benchmark.figures import FIGURES, quality_figure, read_limit
 from ipj_edge.benchmark.results import EarlyExit
 from ipj_edge.benchmark.runner import BenchOptions
 from ipj_edge.benchmark.scenarios import Scenario, ScenarioName
 from ipj_edge.errors import ConfigError
+from ipj_edge.exits import EXITS_NAME
 from ipj_edge.manifest import MANIFEST_NAME
 from ipj_edge.metrics import make_metric
 from ipj_edge.units import quantity, seconds
@@ -101,7 +103,7 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         cells: What to measure.
         rounds: Fewest turns each cell is measured in.
-        fingerprint: Hash over the cells, their bundles and their data: cells of another fingerprint do not mix.
+        fingerprint: Hash over version, cells, their bundles and their data: cells of another fingerprint do not mix.
     """
 
     cells: tuple[Cell, ...]
@@ -244,11 +246,13 @@ def _name(bundle: Path, options: BenchOptions) -> str:
 
 
 def _fingerprint(cells: Sequence[Cell]) -> str:
-    state = hashlib.sha256()
+    state = hashlib.sha256(ipj_edge.__version__.encode())
     for cell in cells:
         # Tariff and probe options are data as well: a cell measured with others is another cell.
         state.update(cell.name.encode() + msgspec.json.encode(cell.options, order="deterministic"))
         state.update((cell.path / MANIFEST_NAME).read_bytes())
+        exits = cell.path / EXITS_NAME  # the one file that changes without the manifest
+        state.update(exits.read_bytes() if exits.is_file() else b"")
         data = Path(cell.options.data or "")
         if data.is_file():
             state.update(f"{data.stat().st_size} {data.stat().st_mtime_ns}".encode())
