@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipj_edge.energy import per_inference, ratio, windows_needed
+from ipj_edge.energy import per_inference, ratio
 from ipj_edge.energy.windows import Absent
 from ipj_edge.errors import ConfigError
 from ipj_edge.stats import mean_interval
@@ -169,16 +169,6 @@ def test_joules_of_different_probes_do_not_mix(other):
         per_inference([window(1.0), window(1.0, **other)], [1, 1])
     with pytest.raises(ConfigError, match="do not mix"):
         per_inference([window(1.0)], [1], [window(1.0, **other)])
-
-
-def test_windows_needed_is_told_from_the_spread():
-    result = per_inference([window(10.0 + 0.5 * (-1) ** i) for i in range(6)], [1] * 6)
-    needed = windows_needed(result, 0.01)
-    needed += needed % 2
-    more = per_inference([window(10.0 + 0.5 * (-1) ** i) for i in range(needed)], [1] * needed)
-    # Six values that alternate have a deviation 9 % above that of many.
-    assert 0.9 * 0.01 < (more.high - more.value) / more.value <= 0.01
-    assert windows_needed(per_inference([window(10.0)], [1]), 0.01) is None
 
 
 def energy(value, half, **changes):

@@ -58,6 +58,7 @@ _COLUMNS: dict[str, Callable[[Entry], Cell]] = {
     "tops_per_watt": lambda entry: entry.tops_per_watt,
     "carbon_g_per_1000": lambda entry: _end(entry.cost.carbon_g if entry.cost else None),
     "price_per_1000": lambda entry: _end(entry.cost.price if entry.cost else None),
+    "currency": lambda entry: entry.cost.currency if entry.cost else None,
     "contention": lambda entry: str(entry.contention).lower(),
     "warnings": lambda entry: "; ".join(entry.warnings),
 }

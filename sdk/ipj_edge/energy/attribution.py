@@ -74,21 +74,6 @@ def per_inference(
     )
 
 
-def windows_needed(result: EnergyPerInference, error: float) -> int | None:
-    """Return how many windows in all the interval needs to come within ±error, or None without an interval.
-
-    An estimate: the spread seen so far is taken for the true one.
-    """
-    if result.value is None or result.high is None or result.value <= 0 or result.windows < 2:
-        return None
-    half = (result.high - result.value) / result.value
-    deviation = half / t_half_width(1.0, result.windows)
-    for count in range(2, 10_000):
-        if t_half_width(deviation, count) <= error:
-            return count
-    return None
-
-
 def _check(readings: Sequence[Reading], inferences: Sequence[int], idle: Sequence[Reading]) -> None:
     if not readings or len(readings) != len(inferences):
         raise ConfigError(

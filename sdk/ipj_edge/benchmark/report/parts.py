@@ -10,6 +10,7 @@ from ipj_edge.benchmark.pareto import rank
 from ipj_edge.benchmark.report.view import kind_text, short_name
 from ipj_edge.benchmark.results import BenchResult, Entry
 from ipj_edge.benchmark.tables import mode_text
+from ipj_edge.energy import Cost
 from ipj_edge.exits import TunedBundle
 from ipj_edge.units import bytes_text, interval_text, joules_text, seconds_text
 
@@ -264,12 +265,18 @@ def _energy_row(entry: Entry, priced: Sequence[str]) -> str:
         "energy × delay": "—" if entry.energy_delay_js is None else f"{entry.energy_delay_js.value:.3g} J·s",
         "TOPS/W": "—" if entry.tops_per_watt is None else f"{entry.tops_per_watt:.3g}",
         "carbon / 1,000": "—" if cost is None or cost.carbon_g is None else f"{cost.carbon_g.value:.3g} g",
-        "price / 1,000": "—" if cost is None or cost.price is None else f"{cost.price.value:.3g}",
+        "price / 1,000": "—"
+        if cost is None or cost.price is None
+        else f"{cost.price.value:.3g} {cost.currency}".strip(),
         "provenance": f"{kind_text(entry)} ({own.probe}), {own.windows} windows, gain error {gain}",
     }
     left_out = {"carbon / 1,000", "price / 1,000"} - set(priced)
     drawn = "".join(_plain(label, text) for label, text in cells.items() if label not in left_out)
     return f"<tr>{_name(entry)}{drawn}</tr>"
+
+
+def _price_text(cost: Cost | None) -> str:
+    return "—" if cost is None or cost.price is None else f"{cost.price.value:.3g} {cost.currency}".strip()
 
 
 def _plain(label: str, text: str) -> str:
