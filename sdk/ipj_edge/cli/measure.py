@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ipj_edge.cli.probe_options import collect, percent, probe_options
+from ipj_edge.cli.probe_options import collect, probe_options
 
 if TYPE_CHECKING:
     from ipj_edge.energy import Meter
@@ -24,7 +24,6 @@ INTERRUPTED = (130, 143)
 @click.option("--name", default="", metavar="TEXT", help="What the measurement is called.")
 @click.option(
     "--error",
-    callback=percent,
     default="5%",
     show_default=True,
     metavar="PERCENT",
@@ -38,7 +37,7 @@ def command(
     probes: tuple[str, ...],
     json_path: str | None,
     name: str,
-    error: float,
+    error: str,
     require_measured: bool,
     trigger: str | None,
     command: tuple[str, ...],
@@ -54,14 +53,19 @@ def command(
     that a script on the device, another host, can say when its work begins and ends, e.g. through ssh. The time a
     line needs to arrive is part of the window.
     """
-    from ipj_edge.cli import _console
+    from ipj_edge.cli import _console, _parse
     from ipj_edge.energy import Meter
     from ipj_edge.errors import ConfigError
 
     if bool(command) == bool(trigger):
         raise ConfigError("give either a command to measure, after --, or --trigger stdin")
     _console.check_json(json_path)
-    meter = Meter(probes or ("auto",), options=collect(given), require_measured=require_measured, error=error)
+    meter = Meter(
+        probes or ("auto",),
+        options=collect(given),
+        require_measured=require_measured,
+        error=_parse.percent(error),
+    )
     with meter:
         to_stderr = json_path == "-"
         document, readings, code = _triggered(meter, to_stderr) if trigger else _child(meter, name, command, to_stderr)

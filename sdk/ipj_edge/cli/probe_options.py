@@ -13,18 +13,6 @@ from ipj_edge.values import ProbeOptions
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def percent(ctx: click.Context, param: click.Parameter, value: str) -> float:
-    """Turn a share written with its unit, ``1%``, into 0.01; refuse a number whose unit nobody wrote."""
-    number, sign, rest = value.strip().partition("%")
-    try:
-        share = float(number) / 100
-    except ValueError:
-        share = float("nan")
-    if not sign or rest or not 0 < share < 1:
-        raise click.BadParameter(f"'{value}' is not a share above 0% and below 100%, such as 1%", ctx, param)
-    return share
-
-
 _OPTIONS = (
     click.option("--sysfs-root", default="/sys", metavar="DIR", help="Where sysfs is mounted.", show_default=True),
     click.option("--port", metavar="PORT", help="Serial port of a meter, or the file a probe reads."),
