@@ -108,7 +108,7 @@ def collect_bench(given: dict[str, Any]) -> BenchOptions:
     from ipj_edge.units import seconds
     from ipj_edge.values import Settings
 
-    probe = collect(given)
+    probe = collect(given, (given["probe"],))
     settings = Settings(**{name: given.pop(name) for name in ("threads", "spinning", "allow_fallback")})
     scenarios = _scenarios(given.pop("scenarios"), given.pop("batch"), given.pop("every"))
     tariff, duration = given.pop("tariff"), given.pop("duration")

@@ -114,7 +114,7 @@ def _options(**options: Any) -> TuningOptions:
         objective=options["objective"],
         pricing=PricingOptions(
             probe=options["probe"],
-            probe_options=collect(options),
+            probe_options=collect(options, (options["probe"],)),
             require_measured=options["require_measured"],
             windows=options["windows"],
             window_s=options["window_s"],

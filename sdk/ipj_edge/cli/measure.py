@@ -60,9 +60,10 @@ def command(
     if bool(command) == bool(trigger):
         raise ConfigError("give either a command to measure, after --, or --trigger stdin")
     _console.check_json(json_path)
+    probes = probes or ("auto",)
     meter = Meter(
-        probes or ("auto",),
-        options=collect(given),
+        probes,
+        options=collect(given, probes),
         require_measured=require_measured,
         error=_parse.percent(error),
     )

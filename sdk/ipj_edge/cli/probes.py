@@ -24,7 +24,7 @@ def command(name: str | None, as_json: bool, **given: Any) -> None:
     from ipj_edge.energy import survey
 
     names = plugins.names(plugins.POWER_PROBES) if name is None else (name,)
-    options = collect(given)
+    options = collect(given, ("auto",) if name is None else names)
     reports = [survey(one, options) for one in names]
     if as_json:
         import msgspec
