@@ -45,7 +45,7 @@ def collect(given: dict[str, Any], probes: Sequence[str]) -> ProbeOptions:
     if port is not None and {"auto", "none"}.issuperset(probes):
         # Asking a meter in the words of another one may set it to something.
         raise ConfigError(
-            f"--port {port} belongs to one meter, and none is named: say which (--probe NAME; of `probes` --describe NAME)"
+            f"--port {port} belongs to one meter, and none is named: say which (--probe NAME, `probes --describe NAME`)"
         )
     return ProbeOptions(
         sysfs_root=given.pop("sysfs_root"),

@@ -38,27 +38,22 @@ def command(name: str | None, as_json: bool, **given: Any) -> None:
 
 
 def _show_all(reports: list[ProbeReport]) -> None:
-    from rich.console import Console
-    from rich.table import Table
+    from ipj_edge.cli import _console
 
-    table = Table("probe", "here", "boundary", "provenance", "update", "accuracy", box=None)
-    for report in reports:
-        facts = report.facts
-        cells = ("", "", "", "")
-        if facts:
-            cells = (
-                facts.boundary,
-                facts.provenance,
-                _seconds(facts.update_interval_s),
-                _accuracy(facts.accuracy),
-            )
-        table.add_row(report.name, "yes" if report.available else "no", *cells)
-    Console().print(table)
+    _console.table(("probe", "here", "boundary", "provenance", "update", "accuracy"), [_row(one) for one in reports])
     for report in reports:
         if not report.available:
             click.echo(f"{report.name}: {report.reason}")
             if report.fix:
                 click.echo(f"    fix: {report.fix}")
+
+
+def _row(report: ProbeReport) -> tuple[str, ...]:
+    facts = report.facts
+    known = ("", "", "", "")
+    if facts is not None:
+        known = (facts.boundary, facts.provenance, _seconds(facts.update_interval_s), _accuracy(facts.accuracy))
+    return (report.name, "yes" if report.available else "no", *known)
 
 
 def _show_one(report: ProbeReport) -> None:
