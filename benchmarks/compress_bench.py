@@ -7,7 +7,7 @@ import gzip
 import os
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -21,12 +21,15 @@ import ipj_edge
 from ipj_edge.conversion import ConvertRequest, convert
 from ipj_edge.values import Precision, TrainedRanges
 from ipj_edge_compress import ArrayBatches, MultiExit
+from ipj_edge_compress.checkpoints import save_atomically
 from ipj_edge_compress.losses import logits_of
 from ipj_edge_compress.programs import export
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from examples import cifar
 
+# What comes in at the edge of a shifted image, as when the public networks were trained.
+BLACK = tuple((-cifar.MEAN / cifar.STD).tolist())
 TARGETS = ("openvino-cpu", "onnxruntime-cpu", "tflite-cpu")
 
 
@@ -47,6 +50,33 @@ class Clock:
         """Raise when the time is over."""
         if monotonic() > self._end_s:
             raise OutOfTime
+
+
+class Kept:
+    """Trained models in a folder, found again by name: measuring anew needs no training. Pickles: your own folder."""
+
+    def __init__(self, folder: Path) -> None:
+        """Take a folder; ``Path()`` keeps nothing."""
+        self._folder = folder if folder != Path() else None
+
+    def file(self, name: str) -> Path | None:
+        """Return a file's place in the folder, such as that of a training that goes on where it was ended."""
+        if self._folder is None:
+            return None
+        self._folder.mkdir(parents=True, exist_ok=True)
+        return self._folder / name
+
+    def once(self, name: str, make: Callable[[], Any]) -> Any:
+        """Return what was made before under a name, else make it; the name has to tell settings apart."""
+        if self._folder is None:
+            return make()
+        path = self.file(f"{name}.pt")
+        assert path is not None
+        if not path.exists():
+            save_atomically(make(), path)
+            for unfinished in path.parent.glob(f"{name}.training*"):
+                unfinished.unlink()
+        return torch.load(path, weights_only=False)
 
 
 def arguments(text: str, *, minutes: float, **more: Any) -> argparse.Namespace:

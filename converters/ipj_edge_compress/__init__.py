@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ipj_edge_compress.scores import accuracies, accuracy
     from ipj_edge_compress.sensitivity import sensitivities
     from ipj_edge_compress.training import train
+    from ipj_edge_compress.varied import Variation, VariedImages
 
 _HOMES = {
     "ArrayBatches": "batches",
@@ -39,6 +40,8 @@ _HOMES = {
     "TrainPlan": "plans",
     "TrainReport": "plans",
     "TrainingError": "errors",
+    "Variation": "varied",
+    "VariedImages": "varied",
     "accuracies": "scores",
     "accuracy": "scores",
     "convert_accurately": "accuracy_search",
@@ -70,6 +73,8 @@ __all__ = [
     "TrainPlan",
     "TrainReport",
     "TrainingError",
+    "Variation",
+    "VariedImages",
     "accuracies",
     "accuracy",
     "convert_accurately",

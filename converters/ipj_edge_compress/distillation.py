@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +28,9 @@ class Teaching(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         temperature: T softens both answers.
         alpha: Share of the teacher, 0..1; the rest are the labels.
-        features: Modules of the student to pull towards modules of the teacher, e.g. ``{"layer1": "layer1"}``, through
-            a projector that is thrown away afterwards. The teacher then runs on every batch.
+        features: Modules of the student to pull towards modules of the teacher, e.g. ``{"layer1": "layer1"}``: as they
+            are where their shapes are equal, else through a projector that is thrown away afterwards. The teacher then
+            runs on every batch.
         feature_weight: Weight of the mean squared error of the features.
     """
 
@@ -58,8 +59,8 @@ def distil(
 ) -> TrainReport:
     """Train a student in place: (1 − alpha) · CE + alpha · T² · KL(teacher ‖ student), the batch's mean.
 
-    The teacher answers each sample once (a sample is known by its bytes; augmented samples are new ones). Every exit
-    of a student with several learns from the teacher.
+    The teacher answers each sample once (a sample is known by its bytes); samples of batches that say they are
+    ``varied`` are new in every pass, and so are its answers. Every exit of a student with several learns from it.
 
     Args:
         student: Any module.
@@ -78,8 +79,10 @@ def distil(
     how = teaching or Teaching()
     answers = teacher if isinstance(teacher, TeacherAnswers) else TeacherAnswers(teacher)
     if not how.features:
-        answers.fill(batches)
-        loss = distillation_loss(answers, how)
+        varied = getattr(batches, "varied", False)
+        if not varied:
+            answers.fill(batches)
+        loss = distillation_loss(answers.fresh if varied else answers, how)
         return train(student, batches, plan, loss=loss, score=score, checkpoint=checkpoint, progress=progress)
     pair = _StudentWithProjectors(student, answers.teacher, how.features, batches)
     loss = _feature_loss(answers, pair.teacher_tap, how)
@@ -91,8 +94,13 @@ def distil(
         student.eval()
 
 
-def distillation_loss(answers: TeacherAnswers, teaching: Teaching) -> Loss:
-    """Return the loss of `distil` without features."""
+def distillation_loss(answers: Callable[[tuple[Any, ...]], torch.Tensor], teaching: Teaching) -> Loss:
+    """Return the loss of `distil` without features.
+
+    Args:
+        answers: The teacher's logits for the inputs of a batch.
+        teaching: Temperature and share.
+    """
 
     def loss(module: nn.Module, inputs: tuple[Any, ...], targets: torch.Tensor) -> torch.Tensor:
         return _taught(logits_of(module(*inputs)), answers(inputs), targets, teaching)
@@ -142,13 +150,15 @@ class _StudentWithProjectors(nn.Module):
 
 
 def projector(own: torch.Tensor, wanted: torch.Tensor) -> nn.Module:
-    """Return a layer from features of a student to features of a teacher: 1×1 convolution or linear.
+    """Return a layer from features of a student to features of a teacher: nothing, 1×1 convolution or linear.
 
     Raises:
         ModelError: the features have different ranks.
     """
     if own.ndim != wanted.ndim or own.ndim not in (2, 3, 4):
         raise ModelError(f"features of shape {tuple(own.shape)} cannot be compared with {tuple(wanted.shape)}")
+    if own.shape == wanted.shape:
+        return nn.Identity()
     if own.ndim < 4:
         return nn.Linear(own.shape[-1], wanted.shape[-1])
     layer = nn.Conv2d(own.shape[1], wanted.shape[1], 1)

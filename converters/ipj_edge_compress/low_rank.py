@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import torch
 from torch import nn
 
 from ipj_edge.errors import ConfigError
-from ipj_edge_compress.batches import as_inputs
+from ipj_edge_compress.batches import Batches, as_inputs
 from ipj_edge_compress.costs import Size, seconds_of, size_of
+from ipj_edge_compress.layer_inputs import input_roots
 from ipj_edge_compress.modes import evaluating
 
 Clock = Callable[[nn.Module, nn.Module, torch.Tensor], tuple[float, float]]
@@ -24,7 +25,7 @@ class LowRankPlan(msgspec.Struct, frozen=True, kw_only=True):
     """How much of each layer to keep.
 
     Attributes:
-        energy: Share of the squared singular values to keep, 0..1.
+        energy: Share of the squared singular values to keep, 0..1; with batches, that of the output's energy.
         target_macs: Share of the multiply-accumulates to keep; where given, the energy that gives it is searched, not
             below ``energy``.
         without: Modules to leave alone, by name.
@@ -71,7 +72,12 @@ class LowRankReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def factorise(
-    module: nn.Module, example: Any, plan: LowRankPlan | None = None, *, clock: Clock | None = None
+    module: nn.Module,
+    example: Any,
+    plan: LowRankPlan | None = None,
+    *,
+    batches: Batches | None = None,
+    clock: Clock | None = None,
 ) -> LowRankReport:
     """Replace layers of a module, in place, by pairs of lower rank.
 
@@ -82,6 +88,8 @@ def factorise(
         module: Any module.
         example: Example inputs of the batch size that time is measured at.
         plan: How much of each layer to keep.
+        batches: Data; with it the error is weighed by what comes in, and the least of the *output* is lost: much
+            lower ranks do where inputs are alike. Without it the weights alone decide.
         clock: (layer, pair, input) → seconds of each; default: torch on one CPU thread, taking turns.
 
     Returns:
@@ -92,19 +100,24 @@ def factorise(
     before = size_of(module, example)
     seen = _layer_inputs(module, inputs)
     layers = {name: layer for name, layer in _candidates(module, plan).items() if name in seen}
-    values = {name: torch.linalg.svdvals(_matrix(layer)) for name, layer in layers.items()}
+    roots = {} if batches is None else input_roots(module, layers, batches)
+    values = {name: torch.linalg.svdvals(_weighed(layer, roots.get(name))) for name, layer in layers.items()}
     energy = plan.energy if plan.target_macs is None else _searched_energy(layers, values, seen, before, plan)
     found = {
-        name: _try_layer(module, name, inputs, _rank(values[name], energy), seen[name], plan.least_gain, clock)
+        name: _try_layer(
+            module, name, inputs, _Try(_rank(values[name], energy), roots.get(name), seen[name]), plan.least_gain, clock
+        )
         for name in layers
     }
     return LowRankReport(before=before, after=size_of(module, example), energy=energy, layers=found)
 
 
-def split(layer: nn.Module, rank: int) -> nn.Sequential:
-    """Return two layers that compute a layer at a lower rank."""
-    u, s, v = torch.linalg.svd(_matrix(layer), full_matrices=False)
+def split(layer: nn.Module, rank: int, root: torch.Tensor | None = None) -> nn.Sequential:
+    """Return two layers that compute a layer at a lower rank, with the least error for inputs of this root."""
+    u, s, v = torch.linalg.svd(_weighed(layer, root), full_matrices=False)
     left, right = (u[:, :rank] * s[:rank]), v[:rank]
+    if root is not None:
+        right = torch.linalg.solve(root, right, left=False)
     pair = _linear_pair(layer, rank) if isinstance(layer, nn.Linear) else _conv_pair(layer, rank)
     with torch.no_grad():
         pair[0].weight.copy_(right.reshape(pair[0].weight.shape))
@@ -166,6 +179,10 @@ def _matrix(layer: nn.Module) -> torch.Tensor:
     return layer.weight.detach().double().flatten(1)
 
 
+def _weighed(layer: nn.Module, root: torch.Tensor | None) -> torch.Tensor:
+    return _matrix(layer) if root is None else _matrix(layer) @ root.to(layer.weight.device)
+
+
 def _rank(values: torch.Tensor, energy: float) -> int:
     """Return the smallest rank that keeps this share of the squared singular values."""
     kept = torch.cumsum(values**2, 0) / torch.sum(values**2).clamp_min(1e-300)
@@ -205,21 +222,23 @@ def _places(layer: nn.Module, given: torch.Tensor) -> int:
     return int(answer.numel() // layer.weight.shape[0])
 
 
+class _Try(NamedTuple):
+    """A rank for a layer, the root of its inputs, and an input to time it on."""
+
+    rank: int
+    root: torch.Tensor | None
+    given: torch.Tensor
+
+
 def _try_layer(
-    module: nn.Module,
-    name: str,
-    inputs: tuple[Any, ...],
-    rank: int,
-    given: torch.Tensor,
-    least_gain: float,
-    clock: Clock,
+    module: nn.Module, name: str, inputs: tuple[Any, ...], one: _Try, least_gain: float, clock: Clock
 ) -> Factored:
-    layer = module.get_submodule(name)
+    layer, rank = module.get_submodule(name), one.rank
     full = min(_matrix(layer).shape)
     if not _pays(layer, rank):
         return Factored(rank=rank, full_rank=full, reason="it would take as many multiply-accumulates")
-    pair = split(layer, rank)
-    slow, fast = clock(layer, pair, given)
+    pair = split(layer, rank, one.root)
+    slow, fast = clock(layer, pair, one.given)
     ratio = fast / slow
     if ratio > 1 - least_gain:
         return Factored(rank=rank, full_rank=full, time_ratio=ratio, reason="its measured time does not fall")

@@ -16,6 +16,7 @@ from ipj_edge_compress.distillation import Teaching
 from ipj_edge_compress.low_rank import LowRankPlan
 from ipj_edge_compress.plans import TrainPlan
 from ipj_edge_compress.pruning import PrunePlan
+from ipj_edge_compress.varied import Variation
 
 
 class ModelTable(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,52 +34,51 @@ class DataTable(msgspec.Struct, frozen=True, kw_only=True):
         val: Validation data: every accuracy of the report is on these.
         batch: Samples a batch.
         calibration_samples: Training samples that ranges of activations come from.
+        vary: ``[data.vary]``: how training images vary in every pass.
     """
 
     train: str
     val: str
     batch: int = 64
     calibration_samples: int = 256
+    vary: Variation | None = None
 
 
-class Learning(msgspec.Struct, frozen=True, kw_only=True):
-    """What every step that trains can say; see `TrainPlan`."""
-
-    epochs: int = 10
-    learning_rate: float = 1e-3
-    optimizer: Literal["adamw", "sgd"] = "adamw"
-    weight_decay: float = 1e-4
-    schedule: Literal["cosine", "one-cycle", "constant"] = "cosine"
-    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
-    accumulate: int = 1
-    compile: bool = False
-    clip_norm: float | None = None
-    patience: int | None = None
-    keep_best: bool = False
-    seed: int = 0
-
-
-class TrainStep(Learning, frozen=True, kw_only=True, tag_field="do", tag="train"):
-    """``do = "train"``: from labels."""
+class TrainStep(TrainPlan, frozen=True, kw_only=True, tag_field="do", tag="train"):
+    """``do = "train"``: from labels; everything a `TrainPlan` has can be said."""
 
     label_smoothing: float = 0.0
 
 
-class DistilStep(Learning, frozen=True, kw_only=True, tag_field="do", tag="distil"):
-    """``do = "distil"``: from a teacher; see `Teaching`."""
+class DistilStep(TrainPlan, frozen=True, kw_only=True, tag_field="do", tag="distil"):
+    """``do = "distil"``: from a teacher; everything a `TrainPlan` and a `Teaching` have can be said."""
 
     teacher: str
     teacher_weights: str | None = None
     temperature: float = 4.0
     alpha: float = 0.9
-    features: dict[str, str] = {}
+    features: dict[str, str] = msgspec.field(default_factory=dict)
     feature_weight: float = 1.0
 
 
-class PruneStep(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="prune"):
-    """``do = "prune"``: see `PrunePlan`; afterwards the model from before teaches the pruned one."""
+_PRUNE_TARGETS = ("target_macs", "target_latency", "target_joules")
 
-    target_macs: float = 0.5
+
+class PruneStep(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="prune"):
+    """``do = "prune"``: see `PrunePlan`; afterwards the model from before teaches the pruned one.
+
+    Attributes:
+        target_macs: Share of the multiply-accumulates to keep; half of them where no target is given.
+        target_latency: Share of the median latency to keep, measured on the target ``on``.
+        target_joules: Share of the joules of an inference to keep, likewise.
+        on: Target that latency or joules are measured on, one thread, fp32.
+        features: See `Teaching`.
+    """
+
+    target_macs: float | None = None
+    target_latency: float | None = None
+    target_joules: float | None = None
+    on: str = ""
     criterion: Literal["l1", "taylor", "bn"] = "l1"
     scope: Literal["global", "layer"] = "layer"
     round_to: int = 1
@@ -87,15 +87,29 @@ class PruneStep(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="
     without: tuple[str, ...] = ()
     finetune_epochs: int = 5
     learning_rate: float = 1e-3
+    schedule: Literal["cosine", "one-cycle", "constant"] = "cosine"
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     temperature: float = 4.0
     alpha: float = 0.9
+    features: dict[str, str] = {}
+    feature_weight: float = 1.0
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        given = [name for name in _PRUNE_TARGETS if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise ConfigError(f"prune to one target at a time, got {' and '.join(given)}")
+        measured = bool(given) and given[0] != "target_macs"
+        if measured != bool(self.on):
+            raise ConfigError(
+                'on = "<target>" says where target_latency or target_joules is measured: give both or neither'
+            )
 
 
 class LowRankStep(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="lowrank"):
-    """``do = "lowrank"``: see `LowRankPlan`."""
+    """``do = "lowrank"``: see `LowRankPlan`; what the layers' inputs are like on the training data weighs the error."""
 
-    energy: float = 0.95
+    energy: float = 0.99
     target_macs: float | None = None
     without: tuple[str, ...] = ()
     least_gain: float = 0.02
@@ -174,7 +188,7 @@ def load_recipe(path: Path) -> Recipe:
     _check_keys(table, path)
     try:
         recipe = msgspec.convert(table, Recipe)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, ConfigError) as error:
         raise ConfigError(f"{path}: {error}") from error
     _check_order(recipe, path)
     return recipe
@@ -195,22 +209,21 @@ def allowed_drop(goal: GoalTable) -> float:
     return value
 
 
-def train_plan(step: Learning) -> TrainPlan:
+def train_plan(step: TrainPlan) -> TrainPlan:
     """Return how a step trains."""
     return TrainPlan(**{name: getattr(step, name) for name in TrainPlan.__struct_fields__})
 
 
 def teaching(step: DistilStep | PruneStep) -> Teaching:
     """Return what a step's teacher teaches."""
-    if isinstance(step, PruneStep):
-        return Teaching(temperature=step.temperature, alpha=step.alpha)
     return Teaching(**{name: getattr(step, name) for name in Teaching.__struct_fields__})
 
 
 def prune_plan(step: PruneStep) -> PrunePlan:
     """Return how a step prunes."""
     shared = {name: getattr(step, name) for name in PrunePlan.__struct_fields__ if hasattr(step, name)}
-    return PrunePlan(target=step.target_macs, **shared)
+    targets = [getattr(step, name) for name in _PRUNE_TARGETS]
+    return PrunePlan(target=next((one for one in targets if one is not None), 0.5), **shared)
 
 
 def low_rank_plan(step: LowRankStep) -> LowRankPlan:
@@ -223,6 +236,9 @@ def _check_keys(table: dict[str, Any], path: Path) -> None:
     for name, known in _TABLES.items():
         if isinstance(table.get(name), dict):
             _refuse_strangers(table[name], known.__struct_fields__, f"{path} [{name}]")
+    vary = table["data"].get("vary") if isinstance(table.get("data"), dict) else None
+    if isinstance(vary, dict):
+        _refuse_strangers(vary, Variation.__struct_fields__, f"{path} [data.vary]")
     kinds = {str(kind.__struct_config__.tag): kind for kind in STEPS}
     steps = table.get("step", [])
     for index, step in enumerate(steps if isinstance(steps, list) else []):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -60,7 +61,10 @@ class RunFolder:
         self.save_module(f"step_{step}", module)
         write_text(self.state / f"step_{step}.json", msgspec.json.encode(entry).decode())
         for path in self.state.glob(f"step_{step}_*"):
-            path.unlink()
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
 
     def once(self, name: str, make: Callable[[], nn.Module]) -> nn.Module:
         """Return a model made before, else make and keep it: what was measured or random is not decided twice."""

@@ -26,10 +26,11 @@ from ipj_edge_compress.payback import Payback
 from ipj_edge_compress.payback_measuring import measured_payback
 from ipj_edge_compress.plans import EpochFigures
 from ipj_edge_compress.programs import export, input_name
-from ipj_edge_compress.recipe import DistilStep, Recipe, TrainStep, allowed_drop, load_recipe
+from ipj_edge_compress.recipe import DataTable, DistilStep, Recipe, TrainStep, allowed_drop, load_recipe
 from ipj_edge_compress.run_folder import RunFolder, identity_of, write_text
 from ipj_edge_compress.scores import accuracies
 from ipj_edge_compress.steps import Bench, perform
+from ipj_edge_compress.varied import VariedImages
 
 Progress = Callable[[str], None]
 
@@ -64,7 +65,9 @@ class _Run:
         (inputs, labels), (val_inputs, val_labels) = (read_arrays(file) for file in data)
         self.inputs = inputs
         self.bench = Bench(
-            train=ArrayBatches(inputs, labels.astype("int64"), size=recipe.data.batch, seed=0),
+            train=_training(recipe.data, inputs, labels.astype("int64")),
+            plain=ArrayBatches(inputs, labels.astype("int64"), size=recipe.data.batch, seed=0),
+            probe=recipe.probe,
             val=ArrayBatches(val_inputs, val_labels.astype("int64"), size=256),
             example=torch.from_numpy(inputs[:2]),
             calibration=tuple(torch.from_numpy(self._calibration()).split(64)),
@@ -197,6 +200,12 @@ class _Run:
         """Return a file that the recipe names: in the working directory, else beside the recipe."""
         here = Path(name)
         return here if here.exists() else self.path.parent / name
+
+
+def _training(table: DataTable, inputs: Array, labels: Array) -> ArrayBatches | VariedImages:
+    if table.vary is None:
+        return ArrayBatches(inputs, labels, size=table.batch, seed=0)
+    return VariedImages(inputs, labels, table.vary, size=table.batch)
 
 
 def _why_missed(entries: list[StepEntry], drops: list[float], reference: float, allowed: float, first: int) -> str:

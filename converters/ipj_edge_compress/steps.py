@@ -17,9 +17,10 @@ from ipj_edge_compress.exit_training import train_heads, train_jointly
 from ipj_edge_compress.factories import build
 from ipj_edge_compress.losses import cross_entropy
 from ipj_edge_compress.low_rank import factorise
+from ipj_edge_compress.measured_cost import MeasuredCost, What
 from ipj_edge_compress.multi_exit import MultiExit
 from ipj_edge_compress.plans import EpochFigures, TrainPlan, TrainReport
-from ipj_edge_compress.pruning import PruneReport, prune
+from ipj_edge_compress.pruning import Cost, PruneReport, prune
 from ipj_edge_compress.quantization import train_quantized
 from ipj_edge_compress.recipe import (
     DistilStep,
@@ -37,6 +38,7 @@ from ipj_edge_compress.recipe import (
 from ipj_edge_compress.run_folder import RunFolder
 from ipj_edge_compress.scores import accuracy
 from ipj_edge_compress.teachers import TeacherAnswers
+from ipj_edge_compress.varied import VariedImages
 
 # What a step returns: the model, its report, and warnings.
 Done = tuple[nn.Module, Any, tuple[str, ...]]
@@ -47,6 +49,8 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         train: Training batches.
+        plain: The same, as they are: not varied.
+        probe: Power probe of the run.
         val: Validation batches.
         example: Example inputs.
         calibration: Batches of inputs that ranges come from.
@@ -55,7 +59,9 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
         progress: Called after each epoch with the number of epochs in all.
     """
 
-    train: ArrayBatches
+    train: ArrayBatches | VariedImages
+    plain: ArrayBatches
+    probe: str
     val: ArrayBatches
     example: torch.Tensor
     calibration: tuple[torch.Tensor, ...]
@@ -110,21 +116,36 @@ def _prune(step: PruneStep, number: int, module: nn.Module, bench: Bench) -> Don
 
     def recover(pruned: nn.Module) -> None:
         if step.finetune_epochs:
-            plan = TrainPlan(epochs=step.finetune_epochs, learning_rate=step.learning_rate, seed=step.seed)
+            plan = TrainPlan(
+                epochs=step.finetune_epochs, learning_rate=step.learning_rate, schedule=step.schedule,
+                precision=step.precision, seed=step.seed,
+            )  # fmt: skip
             answers = TeacherAnswers(before, bench.folder.state / f"step_{number}_teacher.npz")
             options = bench.training(number, step.finetune_epochs, f"_{len(reports)}")
             reports.append(distil(pruned, answers, bench.train, plan, teaching=teaching(step), **options))
 
-    report: PruneReport = prune(module, bench.example, prune_plan(step), batches=bench.train, recover=recover)
+    report: PruneReport = prune(
+        module, bench.example, prune_plan(step), batches=bench.plain, cost=_cost(step, number, bench), recover=recover
+    )
     told = msgspec.to_builtins(report) | {"finetuning": [_told(one) for one in reports]}
     return module, told, tuple(warning for one in reports for warning in one.warnings)
+
+
+def _cost(step: PruneStep, number: int, bench: Bench) -> Cost | None:
+    """Return what has to fall; None for multiply-accumulates."""
+    if not step.on:
+        return None
+    folder = bench.folder.state / f"step_{number}_measured"
+    folder.mkdir(exist_ok=True)
+    what: What = "latency" if step.target_latency is not None else "joules"
+    return MeasuredCost(what, step.on, bench.example, folder, probe=bench.probe)
 
 
 def _low_rank(step: LowRankStep, number: int, module: nn.Module, bench: Bench) -> Done:
     told: dict[str, Any] = {}
 
     def make() -> nn.Module:
-        told.update(msgspec.to_builtins(factorise(module, bench.example[:1], low_rank_plan(step))))
+        told.update(msgspec.to_builtins(factorise(module, bench.example[:1], low_rank_plan(step), batches=bench.plain)))
         return module
 
     # Which layers are kept was measured: a resumed run must not measure again.

@@ -50,7 +50,6 @@ class TeacherAnswers:
         found = [self._known.get(key) for key in keys]
         if any(answer is None for answer in found):
             # The whole batch, so that the last bits do not depend on what was known before.
-            self.misses += len(keys)
             return self._ask(inputs, keys)
         self.hits += len(keys)
         return torch.from_numpy(np.stack([one for one in found if one is not None])).to(_device(inputs))
@@ -86,9 +85,14 @@ class TeacherAnswers:
             beside.unlink(missing_ok=True)
             raise DestinationError(f"cannot write {self._path}: {error.strerror}") from error
 
-    def _ask(self, inputs: tuple[Any, ...], keys: list[bytes]) -> torch.Tensor:
+    def fresh(self, inputs: tuple[Any, ...]) -> torch.Tensor:
+        """Return the teacher's logits for a batch that will not come again: nothing is kept."""
+        self.misses += len(inputs[0])
         with evaluating(self.teacher):
-            logits = logits_of(self.teacher(*inputs))[-1].float()
+            return logits_of(self.teacher(*inputs))[-1].float()
+
+    def _ask(self, inputs: tuple[Any, ...], keys: list[bytes]) -> torch.Tensor:
+        logits = self.fresh(inputs)
         if len(self._known) < _MOST_SAMPLES:
             self._known |= dict(zip(keys, logits.cpu().numpy(), strict=True))
         return logits

@@ -50,19 +50,23 @@ def _source(operator: Any) -> tuple[str, int]:
 def _extremes(
     floating: Any, places: Sequence[tuple[str, int]], samples: Sequence[dict[str, Array]]
 ) -> dict[tuple[str, int], tuple[float, float]]:
-    """Run the float model over the samples and return the smallest and largest value at each place."""
+    """Run the float model over the samples and return the smallest and largest value at each place and output.
+
+    NNCF does not round outputs; their ranges are looked at all the same, so that they are found.
+    """
     openvino = import_openvino()
     model = floating.clone()
     nodes = {operator.get_friendly_name(): operator for operator in model.get_ops()}
-    known = [place for place in places if place[0] in nodes]
-    model.add_outputs([nodes[name].output(port) for name, port in known])
+    outputs = [_source(result) for result in model.get_results()]
+    inside = [place for place in places if place[0] in nodes and place not in outputs]
+    model.add_outputs([nodes[name].output(port) for name, port in inside])
     compiled = openvino.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-    first = len(model.outputs) - len(known)
+    known = [*outputs, *inside]
     seen = dict.fromkeys(known, (np.inf, -np.inf))
     for feed in samples:
         answers = compiled(feed)
         for index, place in enumerate(known):
-            value = answers[first + index]
+            value = answers[index]
             low, high = seen[place]
             seen[place] = min(low, float(value.min())), max(high, float(value.max()))
     return seen

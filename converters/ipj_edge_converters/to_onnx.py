@@ -22,6 +22,7 @@ from ipj_edge_converters.onnx_quantize import Choices, quantize
 from ipj_edge_converters.onnx_stage import last_exit_only
 from ipj_edge_converters.sources.feeds import static_batch
 from ipj_edge_converters.stage_precisions import float_nodes
+from ipj_edge_converters.trained_ranges import notes_stray_ranges
 
 _FILE = "model.onnx"
 
@@ -39,6 +40,7 @@ class ToOnnx:
     precisions: tuple[Precision, ...] = ("fp32", "int8")
     schemes: tuple[Scheme, ...] = ("static", "dynamic")
 
+    @notes_stray_ranges
     def convert(self, task: ConversionTask) -> StageFiles:
         """Write ``model.onnx`` and read it back.
 

@@ -15,6 +15,7 @@ from ipj_edge_converters.onnx_files import load_onnx
 from ipj_edge_converters.onnx_half import halve
 from ipj_edge_converters.onnx_quantize import Choices
 from ipj_edge_converters.to_onnx import statically_quantized, write_and_read_back
+from ipj_edge_converters.trained_ranges import notes_stray_ranges
 
 _NAMES = {"cuda": "CUDAExecutionProvider", "tensorrt": "TensorrtExecutionProvider"}
 _CUDA_INT8 = (
@@ -32,6 +33,7 @@ class ToOnnxGpu:
     schemes: tuple[Scheme, ...] = ("static",)
     providers: tuple[str, ...] = tuple(_NAMES)
 
+    @notes_stray_ranges
     def convert(self, task: ConversionTask) -> StageFiles:
         """Write ``model.onnx`` and read it back.
 

@@ -18,6 +18,7 @@ from ipj_edge_converters.keep_float import Operator, matching
 from ipj_edge_converters.openvino_file import XML_NAME, import_openvino, one_line, write
 from ipj_edge_converters.openvino_operators import count_operators
 from ipj_edge_converters.openvino_quantize import quantize
+from ipj_edge_converters.trained_ranges import notes_stray_ranges
 
 _NO_RULE = re.compile(r"No conversion rule found for operations: (.+)")
 _FAILED = re.compile(r"Conversion is failed for: (.+)")
@@ -41,6 +42,7 @@ class ToOpenvino:
     precisions: tuple[Precision, ...] = ("fp32", "bf16", "int8")
     schemes: tuple[Scheme, ...] = ("static",)
 
+    @notes_stray_ranges
     def convert(self, task: ConversionTask) -> StageFiles:
         """Convert, write into ``task.into`` and read back what was written.
 

@@ -21,6 +21,7 @@ from ipj_edge_converters.stage_precisions import float_tensors
 from ipj_edge_converters.tflite_calibration import CalibrationSamples, argument, output_argument, quantized
 from ipj_edge_converters.tflite_file import TfliteFacts, TfliteTensor
 from ipj_edge_converters.tflite_recipes import dynamically_quantized, kept_operators, with_half_weights
+from ipj_edge_converters.trained_ranges import notes_stray_ranges
 
 _FILE = "model.tflite"
 _TOOLS = ("torch", "litert-torch", "ai-edge-litert")
@@ -40,6 +41,7 @@ class ToTflite:
     precisions: tuple[Precision, ...] = ("fp32", "fp16", "int8")
     schemes: tuple[Scheme, ...] = ("static", "dynamic")
 
+    @notes_stray_ranges
     def convert(self, task: ConversionTask) -> StageFiles:
         """Convert, write ``model.tflite`` into ``task.into`` and read back what was written.
 

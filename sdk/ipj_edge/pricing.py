@@ -28,6 +28,7 @@ from ipj_edge.protocols import Array
 from ipj_edge.values import ProbeOptions, Reading
 
 _CACHED = 32
+_WARM_UP = 8  # calls; sessions settle where their tensors lie after a few
 _MANY = 8  # rows of the second batch size, which tells what a row costs from what a call costs
 
 Call = Callable[[], object]
@@ -114,13 +115,16 @@ def price_exits(
     with meter:
         facts = meter.facts[0]
         needed = 0.0 if facts is None else minimum_window_s(facts, options.error)
-        found = _take_turns(meter, calls, options.windows, max(options.window_s, needed))
+        # Single samples are bought at batch 1: their joules need no second size, and its windows can stay short.
+        lengths = [max(options.window_s, needed), max(options.window_s, needed if batch > 1 else 0.0)]
+        found = _take_turns(meter, calls, options.windows, np.repeat(lengths, len(runs)).tolist())
         source = "" if facts is None else f"{facts.provenance} ({facts.name}, {facts.boundary})"
     times = stage_costs("s", "wall time", [each.seconds for each in found], rows)
-    joules = [each.joules for each in found if each.joules is not None]
-    if len(joules) == len(found):
-        return Prices(stage_costs("J", source, joules, rows), times)
-    reason = next(each.reason for each in found if each.joules is None)
+    bought = found if batch > 1 else found[: len(runs)]
+    joules = [each.joules for each in bought if each.joules is not None]
+    if len(joules) == len(bought):
+        return Prices(stage_costs("J", source, joules, rows if batch > 1 else 1), times)
+    reason = next(each.reason for each in bought if each.joules is None)
     if options.require_measured:
         raise ProbeUnavailableError(f"a measured figure is required, and there is none: {reason}")
     return Prices(times, times, reason)
@@ -166,18 +170,21 @@ def _calls(run: Run, manifest: Manifest, samples: Samples, rows: int) -> list[Ca
     return [partial(run, feed if len(feed) > 1 else next(iter(feed.values()))) for feed in feeds]
 
 
-def _take_turns(meter: Meter, calls: Sequence[Sequence[Call]], windows: int, window_s: float) -> list[_Measured]:
+def _take_turns(
+    meter: Meter, calls: Sequence[Sequence[Call]], windows: int, lengths_s: Sequence[float]
+) -> list[_Measured]:
     """Measure each list of calls in windows of its own; all take turns, so that the machine's moods fall on all."""
     readings: list[list[Reading]] = [[] for _ in calls]
     counts: list[list[int]] = [[] for _ in calls]
     seconds = [0.0 for _ in calls]
     for each in calls:
-        _repeat(each, window_s / 10)
+        for call in each[:_WARM_UP]:
+            call()
     for _ in range(windows):
-        for place, each in enumerate(calls):
+        for place, (each, length_s) in enumerate(zip(calls, lengths_s[: len(calls)], strict=True)):
             start = perf_counter()
             with meter.window("exit") as window:
-                counts[place].append(_repeat(each, window_s))
+                counts[place].append(_repeat(each, length_s))
             seconds[place] += perf_counter() - start
             readings[place].append(window.reading)
     energies = [per_inference(reading, count) for reading, count in zip(readings, counts, strict=True)]

@@ -54,7 +54,7 @@ def command() -> None:
 @click.option("--probe", default="auto", show_default=True, help="Power probe, auto or none.")
 @probe_options
 @click.option("--require-measured", is_flag=True, help="Refuse modelled energy (exit code 8).")
-@click.option("--windows", default=5, show_default=True, type=click.IntRange(2), help="Energy windows a stage.")
+@click.option("--windows", default=5, show_default=True, type=click.IntRange(2), help="Energy windows an exit.")
 @click.option(
     "--window",
     "window_s",

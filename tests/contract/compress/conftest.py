@@ -43,6 +43,7 @@ class Trained(msgspec.Struct, frozen=True):
     """What the training handed over, and what came of its conversion."""
 
     quantized: Quantized
+    request: ConvertRequest
     outcomes: tuple[Outcome, ...]
 
 
@@ -79,7 +80,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Train
         data=str(folder / "test.npz"),
         ranges=TrainedRanges(calibration_sha256=sha256, activations=quantized.ranges),
     )
-    return Trained(quantized, convert(request))
+    return Trained(quantized, request, convert(request))
 
 
 def _factory(folder: Path, module: nn.Module) -> str:

@@ -10,9 +10,10 @@ import msgspec
 import numpy as np
 import pytest
 
+from ipj_edge.bundle import open_bundle
 from ipj_edge.conversion import ConvertRequest, convert
 from ipj_edge.plugins import needs
-from ipj_edge.values import TensorSpec, TrainedRanges
+from ipj_edge.values import ActivationRange, TensorSpec, TrainedRanges
 from ipj_edge_compress.quantization import grid_weights
 
 TARGETS = ("onnxruntime-cpu", "openvino-cpu", "tflite-cpu")
@@ -40,6 +41,22 @@ def test_the_activation_scales_of_every_engine_are_the_trained_ones(bundle: Path
     for one in rounded:
         scale = (one.high - one.low) / 255
         assert np.isclose(found, scale, rtol=1e-5).any(), f"{one.name}: {scale} is not among {found}"
+
+
+def test_no_range_of_a_network_that_engines_follow_is_a_stray(bundle: Path) -> None:
+    assert not any("trained activation ranges" in note for note in open_bundle(bundle).manifest.notes)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_range_that_matches_no_tensor_is_noted(tmp_path: Path, trained: Any, target: str) -> None:
+    known = trained.request.ranges
+    stray = ActivationRange(name="elsewhere", low=-1.0, high=1.0, seen_low=-123.0, seen_high=456.0)
+    ranges = msgspec.structs.replace(known, activations=(*known.activations, stray))
+    request = msgspec.structs.replace(trained.request, ranges=ranges, targets=(target,), into=tmp_path)
+    (outcome,) = convert(request)
+    assert outcome.bundle is not None, outcome.error
+    said = f"1 of {len(ranges.activations)} trained activation ranges match no tensor"
+    assert any(said in note and "elsewhere" in note for note in outcome.bundle.manifest.notes)
 
 
 def test_every_engine_is_as_accurate_as_the_trained_network(trained: Any) -> None:

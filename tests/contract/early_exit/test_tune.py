@@ -67,6 +67,23 @@ def test_the_report_shows_what_tune_wrote(tuned: Path, exit_data: Path, ipj_edge
     assert '"name":"exits.ipj"' in page.replace(" ", "")
 
 
+@pytest.mark.parametrize("batch", [1, 8])
+def test_joules_are_priced_at_the_batch_they_are_wanted_for(
+    copy: Path, exit_data: Path, ipj_edge_cli: Callable, batch: int
+) -> None:
+    ran = ipj_edge_cli(
+        "exits", "tune", copy, "--data", exit_data / "tune.npz", "--max-harm", "5pp", "--batch", batch,
+        "--threads", "1", "--window", "0.02", "--probe", "modelled", "--json", "-",
+    )  # fmt: skip
+    assert ran.code in (0, 5), ran
+    record = json.loads(ran.out)["record"]
+    assert record["costs"]["unit"] == "J"
+    fixed = [stage["fixed"] for stage in record["costs"]["stages"]]
+    # What a call costs beside its rows only shows in a larger batch; deadlines know it in any case.
+    assert (sum(fixed) > 0) == (batch > 1)
+    assert sum(stage["fixed"] for stage in record["times"]["stages"]) > 0
+
+
 def test_bench_reports_the_share_of_every_exit(tuned: Path, exit_data: Path, ipj_edge_cli: Callable) -> None:
     ran = ipj_edge_cli(
         "bench", tuned, "--data", exit_data / "test.npz", "--threads", "1", "--window", "0.05", "--json", "-"

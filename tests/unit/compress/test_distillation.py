@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from ipj_edge.errors import ConfigError, DataError
 from ipj_edge_compress import ArrayBatches, ModelError, Teaching, TrainPlan, distil
+from ipj_edge_compress.distillation import projector
 from ipj_edge_compress.losses import softened_kl
 from ipj_edge_compress.teachers import TeacherAnswers, sample_keys
 
@@ -133,3 +134,8 @@ def test_what_does_not_fit_is_refused(tiny_batches: Make) -> None:
         distil(student(), Counting(), tiny_batches(8), PLAN, teaching=Teaching(alpha=1.5))
     with pytest.raises(ModelError, match="no module 'layer9'"):
         distil(student(), Counting(), tiny_batches(8), PLAN, teaching=Teaching(features={"layer9": "hidden"}))
+
+
+def test_features_of_equal_shapes_are_compared_as_they_are() -> None:
+    assert isinstance(projector(torch.zeros(2, 4, 3, 3), torch.zeros(2, 4, 3, 3)), nn.Identity)
+    assert isinstance(projector(torch.zeros(2, 4, 3, 3), torch.zeros(2, 8, 3, 3)), nn.Conv2d)

@@ -8,6 +8,7 @@ from torch import nn
 
 from ipj_edge.errors import ConfigError
 from ipj_edge_compress import LowRankPlan, factorise
+from ipj_edge_compress.layer_inputs import input_roots
 from ipj_edge_compress.low_rank import split
 
 Seconds = tuple[float, float]
@@ -113,3 +114,31 @@ def test_modules_left_alone_stay(small_net: nn.Module) -> None:
 def test_shares_out_of_range_are_refused() -> None:
     with pytest.raises(ConfigError, match="energy"):
         LowRankPlan(energy=1.0)
+
+
+@pytest.mark.parametrize(
+    ("layer", "x"),
+    [
+        (nn.Linear(20, 12), torch.randn(300, 6) @ torch.randn(6, 20)),
+        (nn.Conv2d(4, 12, 3, padding=1, stride=2), torch.randn(40, 2, 9, 9).repeat_interleave(2, 1)),
+        (nn.Conv2d(4, 12, (3, 5), padding="same", padding_mode="reflect"), torch.randn(40, 4, 9, 9).cumsum(2)),
+    ],
+)
+def test_the_error_is_least_where_the_inputs_are(layer: nn.Module, x: torch.Tensor) -> None:
+    root = input_roots(nn.Sequential(layer), {"0": layer}, [(x, torch.zeros(len(x)))])["0"]
+    with torch.no_grad():
+        wanted = layer(x)
+        for rank in (2, 5, 8):
+            by_weights, by_inputs = (torch.square(split(layer, rank, one)(x) - wanted).mean() for one in (None, root))
+            assert by_inputs < 0.97 * by_weights
+
+
+def test_inputs_of_few_directions_let_a_layer_of_full_rank_shrink() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(64, 64), nn.ReLU())
+    x = torch.randn(400, 4) @ torch.randn(4, 64)
+    before = net(x)
+    report = factorise(net, x[:1], LowRankPlan(energy=0.9999), batches=[(x, torch.zeros(400))], clock=always_faster)
+    assert report.layers["0"].kept
+    assert report.layers["0"].rank <= 4
+    assert torch.allclose(net(x), before, atol=0.1)

@@ -37,6 +37,9 @@ def small():
 
 def large():
     return Net(12)
+
+def wide():
+    return Net(64)
 """
 
 HEAD = """
@@ -48,6 +51,8 @@ train = "train.npz"
 val = "val.npz"
 calibration_samples = 100
 """
+
+PRUNE = '[[step]]\ndo = "prune"\n'
 
 STEPS = """
 [[step]]
@@ -162,6 +167,24 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_bits(place: Path, moment: s
         assert (place / "whole" / name).read_bytes() == (place / "killed" / name).read_bytes(), name
 
 
+def test_images_may_be_varied_in_every_pass(place: Path) -> None:
+    varied = HEAD + "[data.vary]\nshift = 1\nmirror = true\nmargin = [-1.0]\n"
+    steps = '[[step]]\ndo = "train"\nepochs = 2\nlearning_rate = 0.01\n'
+    run_recipe(written(place, HEAD + steps), place / "plain")
+    run_recipe(written(place, varied + steps), place / "varied")
+    models = [(place / name / "model.safetensors").read_bytes() for name in ("plain", "varied")]
+    assert models[0] != models[1]
+
+
+@pytest.mark.slow
+def test_a_model_is_pruned_until_it_is_measured_to_be_faster(place: Path) -> None:
+    """Not how much faster: on a busy machine any share may be what was measured."""
+    step = PRUNE + 'target_latency = 0.9\non = "onnxruntime-cpu"\nround_to = 4\nfinetune_epochs = 0\n'
+    report = run_recipe(written(place, HEAD.replace("small", "wide") + step), place / "run")
+    assert report.steps[0].details["cost"] <= 0.9
+    assert report.steps[0].after.size.macs < report.steps[0].before.size.macs
+
+
 def test_a_goal_that_is_missed_is_an_error_that_names_the_step(place: Path) -> None:
     steps = HEAD + '[[step]]\ndo = "train"\nepochs = 4\nlearning_rate = 0.01\n'
     steps += '[[step]]\ndo = "prune"\ntarget_macs = 0.3\nfinetune_epochs = 0\n[goal]\nmax_accuracy_drop = "0.1pp"\n'
@@ -191,6 +214,12 @@ def test_a_goal_that_is_met_is_in_the_report(place: Path) -> None:
         (HEAD + '[[step]]\ndo = "train"\nepochs = "three"\n', "Expected `int`"),
         (HEAD + '[[step]]\ndo = "qat"\n[[step]]\ndo = "train"\n', "qat has to be the last"),
         (HEAD + '[[step]]\ndo = "train"\n[goal]\nmax_accuracy_drop = "1"\n', "with their unit"),
+        (HEAD + "[data.vary]\nshifts = 1\n", r"\[data.vary\]: unknown key 'shifts' \(did you mean 'shift'"),
+        (HEAD + "[data.vary]\nmix = 2.0\n", "mix 0 to 0"),
+        (HEAD + PRUNE + "target_macs = 0.5\ntarget_joules = 0.5\n", "target_macs and target_joules"),
+        (HEAD + PRUNE + "target_latency = 0.5\n", "says where target_latency"),
+        (HEAD + PRUNE + 'on = "tflite-cpu"\n', "both or neither"),
+        (HEAD + '[[step]]\ndo = "train"\nepochs = 0\n', "recipe.toml: epochs is at least 1"),
         ("[model\n", "cannot read the recipe"),
     ],
 )
