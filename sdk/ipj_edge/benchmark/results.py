@@ -1,6 +1,7 @@
 """The result of a bench, as it is written to JSON. Its schema is ``docs/result.schema.json``.
 
-Version 2 only adds fields to version 1, each with a default: a result of version 1 is read as it is.
+Version 2 adds fields to version 1, each with a default, and allows null for what is not known: a result of version 1 is
+read as it is.
 """
 
 from __future__ import annotations
