@@ -61,9 +61,9 @@ def seconds_text(seconds: float) -> str:
 def joules_text(joules: float) -> str:
     """Write joules with a fitting unit: ``12.3 µJ``, ``4.56 mJ``, ``7.89 J``."""
     for factor, unit in ((1e-6, "µJ"), (1e-3, "mJ")):
-        if abs(joules) < 1000 * factor:
+        if abs(joules) < 999.5 * factor:  # rounded up to 1000 it would be written 1e+03
             return f"{joules / factor:.3g} {unit}"
-    return f"{joules:.4g} J"
+    return f"{joules:.4g} J" if abs(joules) < 9999.5 else f"{joules:.0f} J"
 
 
 def interval_text(value: float, low: float | None, high: float | None, write: Callable[[float], str]) -> str:

@@ -22,14 +22,16 @@ def check_outputs(outputs: Mapping[str, str | None], *, force: bool) -> None:
     """Refuse, before the work, places that are taken.
 
     Raises:
-        ConfigError: two outputs want stdout.
+        ConfigError: two outputs want the same place.
         DestinationError: a place is taken or cannot be written.
     """
     from ipj_edge.benchmark.files import check_free, samples_path
     from ipj_edge.errors import ConfigError
 
-    if list(outputs.values()).count("-") > 1:
-        raise ConfigError("only one output can go to stdout (-)")
+    places = ["-" if path == "-" else str(Path(path).resolve()) for path in outputs.values() if path is not None]
+    twice = next((place for place in places if places.count(place) > 1), None)
+    if twice is not None:
+        raise ConfigError(f"only one output can go to {'stdout (-)' if twice == '-' else twice}")
     json_path = outputs["json"]
     beside = [] if json_path in (None, "-") else [samples_path(Path(str(json_path)))]
     check_free([*outputs.values(), *beside], force=force)

@@ -96,6 +96,7 @@ def test_a_bundle_slower_than_its_fp32_twin_is_flagged(spin_bundle, tmp_path, ip
         (("none.ipj",), 9, "none.ipj"),
         (("{bundle}", "--scenario", "single-stream", "--batch", "4"), 2, "multi-stream or offline"),
         (("{bundle}", "--every", "20"), 2, "its unit"),
+        (("{bundle}", "--json", "same.txt", "--csv", "./same.txt"), 2, "only one output can go to"),
         (("{bundle}", "--metric", "speed"), 2, "unknown metric"),
         (("{bundle}", "--data", "none.npz"), 2, "no such file"),
         (("{bundle}", "--json", "-", "--csv", "-"), 2, "stdout"),
