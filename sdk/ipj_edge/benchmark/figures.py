@@ -50,12 +50,11 @@ def read_limit(figure: Figure, text: str) -> float:
 
 
 def windows_of(figure: Figure, entry: Entry) -> list[float] | None:
-    """Return the figure of every window, or None where windows do not have it."""
-    if figure.in_window is None or not entry.windows:
+    """Return the figure of every window that has it, or None where windows do not have it."""
+    if figure.in_window is None:
         return None
-    values = [figure.in_window(window) for window in entry.windows]
-    known = [value for value in values if value is not None]
-    return known if len(known) == len(values) else None
+    values = (figure.in_window(window) for window in entry.windows)
+    return [value for value in values if value is not None] or None
 
 
 def figure_named(name: str, *entries: Entry) -> Figure:

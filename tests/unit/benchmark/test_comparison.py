@@ -73,6 +73,20 @@ def test_worse_than_allowed_within_the_noise_is_inconclusive_and_passes(make_ent
     assert "inconclusive" in _verdicts(comparison).values()
 
 
+def test_a_window_without_joules_does_not_turn_noise_into_a_regression(make_entry, result_with):
+    """The others still tell noise from change; the bare figures would not."""
+
+    def with_a_lost_window(entry):
+        lost = msgspec.structs.replace(entry.windows[0], joules=None, reason="a sample was lost")
+        return msgspec.structs.replace(entry, windows=(lost, *entry.windows[1:]))
+
+    base = result_with(with_a_lost_window(make_entry(seed=5, noise=0.2, windows=8)))
+    new = result_with(with_a_lost_window(make_entry(seed=6, noise=0.2, windows=8, slower=1.2)))
+    check = next(check for check in compare(base, new).checks if check.figure == "joules_per_inference")
+    assert check.low is not None
+    assert check.verdict != "regression"
+
+
 def test_suspiciously_faster_is_flagged_and_passes(make_entry, result_with):
     comparison = compare(result_with(make_entry()), result_with(make_entry(seed=1, slower=0.5)))
     assert not comparison.regressed
