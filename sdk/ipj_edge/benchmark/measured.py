@@ -115,7 +115,7 @@ def steadiness(windows: Sequence[Window]) -> float:
     joules = [
         window.reading.joules / window.inferences for window in windows if window.reading.joules and window.inferences
     ]
-    if len(joules) == len(windows):
+    if len(joules) > 1:
         return relative_half_width(joules)
     return relative_half_width([window.cpu_s / window.inferences for window in windows])
 

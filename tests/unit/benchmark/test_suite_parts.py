@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from ipj_edge.benchmark.latencies import Latencies
-from ipj_edge.benchmark.measured import Measured, Warmth, Window, merged
+from ipj_edge.benchmark.measured import Measured, Warmth, Window, merged, steadiness
 from ipj_edge.benchmark.runner import BenchOptions
 from ipj_edge.benchmark.suite_file import load_suite
 from ipj_edge.benchmark.trace import PowerTrace
@@ -63,3 +63,14 @@ def test_the_power_of_joined_rounds_runs_on_and_lies_where_its_windows_lie():
         inside = [w for t, w in zip(times, whole.trace.power_w, strict=True) if 0 < t - window.start_s < window.seconds]
         assert inside == [5.0]
     assert msgspec.json.decode(msgspec.json.encode(whole.trace), type=PowerTrace) == whole.trace
+
+
+def test_a_lost_window_does_not_let_a_bench_stop_on_calm_cpu_time_while_its_joules_are_noisy():
+    window = _round().windows[0]
+    noisy = [
+        msgspec.structs.replace(window, reading=msgspec.structs.replace(window.reading, joules=joules))
+        for joules in (1.0, 2.0, None, 1.0, 2.0)
+    ]
+    assert steadiness(noisy) > 0.3
+    without = [msgspec.structs.replace(one, reading=noisy[2].reading) for one in noisy]
+    assert steadiness(without) == 0.0
