@@ -97,8 +97,8 @@ def _nothing(meter: Meter) -> Reading:
         joules=None,
         reason="the first lap has not ended",
         seconds=0.0,
-        provenance=facts.provenance if facts else "modelled",
-        boundary=facts.boundary if facts else "process",
+        provenance=facts.provenance if facts else None,
+        boundary=facts.boundary if facts else None,
         probe=facts.name if facts else "none",
         update_interval_s=facts.update_interval_s if facts else 0.0,
     )

@@ -17,7 +17,7 @@ import numpy as np
 
 from ipj_edge.data import Samples
 from ipj_edge.energy import Meter, minimum_window_s, per_inference
-from ipj_edge.errors import ConfigError
+from ipj_edge.errors import ConfigError, ProbeUnavailableError
 from ipj_edge.exits import Gate, StageCost, StageCosts
 from ipj_edge.exits.costs import stage_costs
 from ipj_edge.manifest import Manifest
@@ -56,16 +56,18 @@ class PricingOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Prices(NamedTuple):
-    """Costs of all stages in joules (or seconds where no energy is to be had), and in seconds."""
+    """Costs of all stages in joules, or in seconds with the reason why there are no joules; and in seconds."""
 
     costs: StageCosts
     times: StageCosts
+    reason: str = ""
 
 
 class _Measured(NamedTuple):
-    """Of one call: joules, None where there are none to be had, and seconds."""
+    """Of one call: joules, None with a reason where there are none to be had, and seconds."""
 
     joules: float | None
+    reason: str
     seconds: float
 
 
@@ -96,6 +98,9 @@ def price_exits(
         gate: A gate that is asked, and paid for, at every exit but the last; None for the stages alone.
         options: Probe and windows.
         batch: Batch size that the costs are wanted for.
+
+    Raises:
+        ProbeUnavailableError: a measured figure is required and not to be had.
     """
     rows = _second_size(model.manifest, samples, batch)
     runs = [*(_leaving(model, gate, index) for index in range(len(model.sessions))), whole.run]
@@ -117,9 +122,12 @@ def price_exits(
     times = stage_costs("s", "wall time", [each.seconds for each in found], rows)
     bought = found if batch > 1 else found[: len(runs)]
     joules = [each.joules for each in bought if each.joules is not None]
-    if len(joules) < len(bought):
-        return Prices(times, times)
-    return Prices(stage_costs("J", source, joules, rows if batch > 1 else 1), times)
+    if len(joules) == len(bought):
+        return Prices(stage_costs("J", source, joules, rows if batch > 1 else 1), times)
+    reason = next(each.reason for each in bought if each.joules is None)
+    if options.require_measured:
+        raise ProbeUnavailableError(f"a measured figure is required, and there is none: {reason}")
+    return Prices(times, times, reason)
 
 
 def _second_size(manifest: Manifest, samples: Samples, batch: int) -> int:
@@ -179,9 +187,10 @@ def _take_turns(
                 counts[place].append(_repeat(each, length_s))
             seconds[place] += perf_counter() - start
             readings[place].append(window.reading)
+    energies = [per_inference(reading, count) for reading, count in zip(readings, counts, strict=True)]
     return [
-        _Measured(per_inference(reading, count).value, spent / sum(count))
-        for reading, count, spent in zip(readings, counts, seconds, strict=True)
+        _Measured(energy.value, energy.reason, spent / sum(count))
+        for energy, count, spent in zip(energies, counts, seconds, strict=True)
     ]
 
 

@@ -82,17 +82,16 @@ def tune_exits(
     with open_model(bundle, options.settings, exits="all") as model:
         progress(f"running all {len(manifest.stages)} exits on {samples.count} samples")
         answers = model.run_every_output(samples.arrays)
-        costs, times = _costs(bundle, model, samples, options, progress)
+        prices = _costs(bundle, model, samples, options, progress)
         settings = tuned_under(model.effective)
     progress("searching thresholds and certifying them")
     request = msgspec.structs.replace(options.request, meaning=exit_meanings(manifest)[0])
     outputs = [answers[str(stage.exit_output)] for stage in manifest.stages]
     provenance = Provenance(data_sha256=digest(samples), files=engine_files(manifest), settings=settings)
-    tuned = tune(outputs, samples.labels, costs, request, provenance)
+    tuned = tune(outputs, samples.labels, prices.costs, request, provenance)
     created_with = {"ipj-edge": ipj_edge.__version__}
-    record = make_record(tuned, costs, batch=request.batch, created_with=created_with, times=times)
-    write_exits(bundle.path, record)
-    return Tuning(tuned=tuned, record=record)
+    record = make_record(tuned, prices.costs, batch=request.batch, created_with=created_with, times=prices.times)
+    return Tuning(tuned=tuned, record=write_exits(bundle.path, record))
 
 
 def _costs(
@@ -106,7 +105,9 @@ def _costs(
     gate = Gate(make_policy(rule, never, meanings, recall=request.recall), rule, meanings[0])
     with open_model(bundle, options.settings, exits="off") as whole:
         prices = price_exits(model, whole, samples, gate, options.pricing, batch=request.batch)
-    if options.objective == "joules" and prices.costs.unit == "J":
+    if options.objective == "joules":
+        if prices.reason:
+            progress(f"no joules are to be had, so seconds are minimised: {prices.reason}")
         return prices
     costs: StageCosts = mac_costs(bundle.manifest) if options.objective == "macs" else prices.times
     return Prices(costs, prices.times)

@@ -13,7 +13,10 @@ _UNITS = {
     "J": 1.0, "mJ": 1e-3, "uJ": 1e-6, "µJ": 1e-6, "kJ": 1e3,
     "Hz": 1.0, "kHz": 1e3, "B": 1.0, "kB": 1e3, "MB": 1e6,
 }  # fmt: skip
-_SECONDS = ("s", "ms", "us", "µs", "min", "h")
+TIMES = ("s", "ms", "us", "µs", "min", "h")
+ENERGIES = ("J", "mJ", "uJ", "µJ", "kJ")
+RATES = ("Hz", "kHz")
+SIZES = ("B", "kB", "MB")
 
 
 def quantity(text: str) -> tuple[float, str]:
@@ -36,7 +39,7 @@ def seconds(text: str) -> float:
         ConfigError: no time, or a number without its unit.
     """
     value, unit = quantity(text)
-    if unit not in _SECONDS or value <= 0:
+    if unit not in TIMES or value <= 0:
         raise ConfigError(f"'{text}': expected a time above 0 with its unit, e.g. 20ms or 1.5s")
     return value
 
@@ -58,9 +61,9 @@ def seconds_text(seconds: float) -> str:
 def joules_text(joules: float) -> str:
     """Write joules with a fitting unit: ``12.3 µJ``, ``4.56 mJ``, ``7.89 J``."""
     for factor, unit in ((1e-6, "µJ"), (1e-3, "mJ")):
-        if abs(joules) < 1000 * factor:
+        if abs(joules) < 999.5 * factor:  # rounded up to 1000 it would be written 1e+03
             return f"{joules / factor:.3g} {unit}"
-    return f"{joules:.4g} J"
+    return f"{joules:.4g} J" if abs(joules) < 9999.5 else f"{joules:.0f} J"
 
 
 def interval_text(value: float, low: float | None, high: float | None, write: Callable[[float], str]) -> str:

@@ -255,6 +255,8 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
         joules: Joules over the window; None when there is no figure to defend.
         reason: Why joules is None; empty otherwise.
         seconds: Length of the window in seconds (monotonic clock).
+        provenance: How the joules come about; None where the probe could not even be opened: then nothing is known.
+        boundary: What they cover; None likewise.
         low: Lower end of what is known of this one window, in joules; the gain error (accuracy) is included.
         high: Upper end, likewise.
         rails: Joules of each rail, the parts ("of which") included.
@@ -264,8 +266,8 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     joules: float | None
     reason: str = ""
     seconds: float
-    provenance: Provenance
-    boundary: Boundary
+    provenance: Provenance | None
+    boundary: Boundary | None
     probe: str
     update_interval_s: float
     quantum_j: float = 0.0
@@ -304,6 +306,8 @@ class EnergyPerInference(msgspec.Struct, frozen=True, kw_only=True):
         value: Mean joules per inference, or None with a reason.
         low: Lower end of the 95 % interval.
         high: Upper end of the 95 % interval.
+        provenance: How the joules come about; None where the probe could not even be opened: then nothing is known.
+        boundary: What they cover; None likewise.
         windows: Number of windows behind the figure.
         inferences: Inferences finished inside those windows.
     """
@@ -313,8 +317,8 @@ class EnergyPerInference(msgspec.Struct, frozen=True, kw_only=True):
     low: float | None = None
     high: float | None = None
     net: NetEnergy | None = None
-    provenance: Provenance
-    boundary: Boundary
+    provenance: Provenance | None
+    boundary: Boundary | None
     probe: str
     windows: int
     inferences: int

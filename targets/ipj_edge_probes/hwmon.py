@@ -10,11 +10,11 @@ import msgspec
 
 from ipj_edge.energy.cadence import measure_update_interval_s
 from ipj_edge.energy.polling import PolledSampler
-from ipj_edge.errors import ProbeReadError
 from ipj_edge.protocols import EnergyCounter, PowerProbe, PowerSampler
 from ipj_edge.values import Availability, Boundary, ProbeFacts, ProbeOptions, Provenance, Rail
 from ipj_edge_probes.hwmon_chip import Channel, Chip, find_chips, joules, watts
 from ipj_edge_probes.refusal import RefusalError, availability_of, refusing
+from ipj_edge_probes.rising import RisingCounts
 from ipj_edge_probes.sysfs_read import Reader, read_text
 
 # What a driver's chip covers, where that is more than the rails it happens to sit on.
@@ -141,19 +141,14 @@ class PowerReader:
 
 
 class FileCounter:
-    """Energy counters of the kernel, in joules since they were opened.
-
-    A counter that goes back was reset (driver reload, suspend): the kernel's counters have 64 bits and no stated
-    range, so no wrap explains it.
-    """
+    """Energy counters of the kernel, in joules since they were opened."""
 
     def __init__(
         self, facts: ProbeFacts, channels: dict[str, Channel], *, read: Reader, clock: Callable[[], float]
     ) -> None:
         self.facts, self.rails = facts, rails(channels)
         self._channels, self._read, self._clock = channels, read, clock
-        self._last_j = {rail: joules(channel, read) for rail, channel in channels.items()}
-        self._first_j = dict(self._last_j)
+        self._counts = RisingCounts(self._joules(), "it was reset (driver reload, suspend)")
 
     def read(self) -> tuple[float, dict[str, float]]:
         """Return (monotonic seconds, joules of every rail since it was opened).
@@ -161,19 +156,13 @@ class FileCounter:
         Raises:
             ProbeReadError: a counter cannot be read or went back.
         """
-        time_s = self._clock()
-        now_j = {rail: joules(channel, self._read) for rail, channel in self._channels.items()}
-        for rail, value_j in now_j.items():
-            if value_j < self._last_j[rail]:
-                raise ProbeReadError(
-                    f"'hwmon': the energy counter of {rail} went back from {self._last_j[rail]:g} J to "
-                    f"{value_j:g} J; it was reset, so the energy of this window is not known"
-                )
-        self._last_j = now_j
-        return time_s, {rail: value_j - self._first_j[rail] for rail, value_j in now_j.items()}
+        return self._clock(), self._counts.since(self._joules())
 
     def close(self) -> None:
         """Do nothing: files are opened for each read."""
+
+    def _joules(self) -> dict[str, float]:
+        return {rail: joules(channel, self._read) for rail, channel in self._channels.items()}
 
 
 def rails(channels: dict[str, Channel]) -> tuple[Rail, ...]:

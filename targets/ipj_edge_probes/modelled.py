@@ -13,7 +13,7 @@ from __future__ import annotations
 import resource
 import time
 
-from ipj_edge.errors import ProbeUnavailableError
+from ipj_edge.errors import ConfigError
 from ipj_edge.protocols import PowerProbe
 from ipj_edge.values import Availability, ProbeFacts, ProbeOptions, Rail
 
@@ -65,12 +65,12 @@ class ModelledProbe:
         """Start to count CPU time.
 
         Raises:
-            ProbeUnavailableError: a power given is not usable.
+            ConfigError: a power given is not usable.
         """
         core_power_w = CORE_POWER_W if options.core_power_w is None else options.core_power_w
         idle_power_w = options.idle_power_w or 0.0
         if not (0 < core_power_w < 1000 and 0 <= idle_power_w < 100_000):
-            raise ProbeUnavailableError(
+            raise ConfigError(
                 f"the CPU-time model needs watts above 0 a core and idle watts of at least 0, "
                 f"got {core_power_w:g} and {idle_power_w:g}"
             )

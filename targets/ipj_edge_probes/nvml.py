@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ipj_edge.energy.polling import PolledSampler
-from ipj_edge.errors import ProbeReadError
 from ipj_edge.plugins import needs
 from ipj_edge.protocols import Array, EnergyCounter, PowerProbe, PowerSampler
 from ipj_edge.values import Availability, ProbeFacts, ProbeOptions, Rail
 from ipj_edge_probes.nvml_devices import GpuDevice, selected, visible_uuids
 from ipj_edge_probes.nvml_driver import Driver
 from ipj_edge_probes.refusal import RefusalError, availability_of, refusing
+from ipj_edge_probes.rising import RisingCounts
 
 # NVIDIA documents ±5 % for older boards and nothing newer.
 _ACCURACY = 0.05
@@ -91,8 +91,7 @@ class NvmlCounter:
         self.facts, self.rails = facts(devices, counts_energy=True), _rails(devices)
         self._driver, self._devices, self._clock = driver, tuple(devices), clock
         with refusing("nvml"):
-            self._last_j = {device.uuid: driver.joules(device) for device in devices}
-        self._first_j = dict(self._last_j)
+            self._counts = RisingCounts(self._joules(), "the driver was reloaded or the GPU reset")
 
     def read(self) -> tuple[float, dict[str, float]]:
         """Return (monotonic seconds, joules of every GPU since it was opened).
@@ -100,20 +99,14 @@ class NvmlCounter:
         Raises:
             ProbeReadError: a GPU does not answer, or its counter went back: the driver was reloaded.
         """
-        time_s = self._clock()
-        now_j = {device.uuid: self._driver.joules(device) for device in self._devices}
-        for uuid, value_j in now_j.items():
-            if value_j < self._last_j[uuid]:
-                raise ProbeReadError(
-                    f"the energy counter of {uuid} went back from {self._last_j[uuid]:g} J to {value_j:g} J: the "
-                    "driver was reloaded or the GPU reset, so the energy of this window is not known"
-                )
-        self._last_j = now_j
-        return time_s, {uuid: value_j - self._first_j[uuid] for uuid, value_j in now_j.items()}
+        return self._clock(), self._counts.since(self._joules())
 
     def close(self) -> None:
         """Release the driver. Calling twice is allowed."""
         self._driver.close()
+
+    def _joules(self) -> dict[str, float]:
+        return {device.uuid: self._driver.joules(device) for device in self._devices}
 
 
 class PowerReader:

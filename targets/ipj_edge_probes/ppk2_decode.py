@@ -50,7 +50,6 @@ class Modifiers(msgspec.Struct, frozen=True, kw_only=True):
         i: Offset current in amperes.
         ug: User's gain.
         vdd_mv: Supply the unit is set to, in millivolts as it sends it; None when it sent none.
-        hardware: Hardware revision as the unit reports it.
     """
 
     r: Five = DEFAULT_OHM
@@ -61,7 +60,6 @@ class Modifiers(msgspec.Struct, frozen=True, kw_only=True):
     i: Five = ZEROS
     ug: Five = ONES
     vdd_mv: float | None = None
-    hardware: str = ""
 
 
 def parse_metadata(reply: bytes) -> Modifiers:
@@ -89,7 +87,6 @@ def parse_metadata(reply: bytes) -> Modifiers:
         i=_five(found, "I", ZEROS),
         ug=_five(found, "UG", ONES),
         vdd_mv=_number(found.get("VDD", "")) or None,
-        hardware=found.get("HW", ""),
     )
 
 

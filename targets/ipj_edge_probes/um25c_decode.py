@@ -49,14 +49,12 @@ class UmRecord(msgspec.Struct, frozen=True, kw_only=True):
         voltage_v: Supply voltage in volts.
         current_a: Current in amperes.
         power_w: Power in watts, as the meter works it out.
-        group_j: Energy of the selected group since it was cleared, in joules; steps of 3.6 J.
     """
 
     model: str
     voltage_v: float
     current_a: float
     power_w: float
-    group_j: float
 
 
 def find_record(received: bytes) -> tuple[UmRecord | None, bytes]:
@@ -77,16 +75,14 @@ def find_record(received: bytes) -> tuple[UmRecord | None, bytes]:
 
 
 def parse_record(frame: bytes) -> UmRecord:
-    """Decode a record of 130 bytes, or the first 100 of them, without checking it."""
+    """Decode a record of 130 bytes, or the first 10 of them, without checking it."""
     model = MODELS[int.from_bytes(frame[:2], "big")]
-    volts, amps, milliwatts, _, _, group = struct.unpack_from(">HHIHHH", frame, 2)
-    milliwatt_hours = struct.unpack_from(">I", frame, 16 + 8 * group + 4)[0] if group < 10 else 0
+    volts, amps, milliwatts = struct.unpack_from(">HHI", frame, 2)
     return UmRecord(
         model=model.name,
         voltage_v=volts * model.volts,
         current_a=amps * model.amps,
         power_w=milliwatts / 1000,
-        group_j=milliwatt_hours * 3.6,
     )
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from ipj_edge.benchmark.intelligence import intelligence_per_joule, joules_per_correct
 from ipj_edge.benchmark.latencies import Latencies
-from ipj_edge.benchmark.report import Tuned, render
+from ipj_edge.benchmark.report import render
 from ipj_edge.benchmark.results import (
     Accuracy,
     BenchResult,
@@ -17,6 +17,7 @@ from ipj_edge.benchmark.results import (
     WindowRecord,
 )
 from ipj_edge.benchmark.trace import PowerTrace
+from ipj_edge.exits import TunedBundle
 from ipj_edge.stats import mean_interval, wilson_interval
 from ipj_edge.values import EffectiveSettings, EnergyPerInference, NetEnergy, Settings
 
@@ -80,14 +81,19 @@ def _entry(rng, target, precision, *, staged=False, probe=("lpm01a", "measured",
 
 TUNED = {
     "name": "resnet20_3exit.tflite-cpu.int8",
-    "costs": {"unit": "J", "source": "measured (lpm01a, board)",
-              "stages": [{"fixed": 1e-4, "per_row": 9e-4}, {"fixed": 1e-4, "per_row": 8e-4},
-                         {"fixed": 1e-4, "per_row": 1.1e-3}]},
-    "certificate": {"method": "none", "reason": "40 more samples are needed"},
-    "expected": {"cost": 0.0019, "risk": 0.008, "accuracy": {"value": 0.905, "low": 0.88, "high": 0.92},
-                 "leavers": [300, 250, 450]},
-    "never": {"cost": 0.0031, "risk": 0.0, "accuracy": {"value": 0.911, "low": 0.89, "high": 0.93},
-              "leavers": [0, 0, 1000]},
+    "record": {
+        "schema_version": 1, "created_with": {}, "policy": {"rule": "max-probability", "thresholds": [0.9, 0.9]},
+        "costs": {"unit": "J", "source": "measured (lpm01a, board)",
+                  "stages": [{"fixed": 1e-4, "per_row": 9e-4}, {"fixed": 1e-4, "per_row": 8e-4},
+                             {"fixed": 1e-4, "per_row": 1.1e-3}]},
+        "certificate": {"method": "none", "reason": "40 more samples are needed", "loss": "harm", "epsilon": 0.01,
+                        "delta": 0.05, "n_search": 250, "n_test": 1000, "seed": 0, "leavers": [300, 250, 450],
+                        "data_sha256": "", "files": {}, "settings": {}},
+        "expected": {"cost": 0.0019, "risk": 0.008, "accuracy": {"value": 0.905, "low": 0.88, "high": 0.92},
+                     "leavers": [300, 250, 450]},
+        "never": {"cost": 0.0031, "risk": 0.0, "accuracy": {"value": 0.911, "low": 0.89, "high": 0.93},
+                  "leavers": [0, 0, 1000]},
+    },
     "front": [{"thresholds": [0.9, 0.9], "expected": {"cost": 0.0011 + 0.0002 * n, "risk": 0.05 / (1 + n),
                "accuracy": {"value": 0.911 - 0.05 / (1 + n), "low": 0.8, "high": 0.95},
                "leavers": [500 - 50 * n, 200, 300 + 50 * n]}} for n in range(9)],
@@ -113,7 +119,7 @@ def rich_result() -> BenchResult:
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
-    tuned = msgspec.convert(TUNED, Tuned)
+    tuned = msgspec.convert(TUNED, TunedBundle)
     path = tmp_path_factory.mktemp("report") / "report.html"
     path.write_text(render([rich_result()], [tuned]), encoding="utf-8")
     return path

@@ -98,6 +98,14 @@ def test_a_required_measurement_that_fails_in_the_window_is_exit_code_8(tmp_path
     assert "measured figure is required" in result.stderr
 
 
+def test_a_required_measurement_of_no_window_at_all_is_exit_code_8(tmp_path):
+    """The script that was to mark the windows died: nothing was measured, and that is not a pass."""
+    tree = powercap.two_sockets(tmp_path / "sys")
+    result = run("--require-measured", "--probe", "rapl", "--sysfs-root", str(tree.sysfs), "--trigger", "stdin")
+    assert result.exit_code == 8
+    assert "no window was marked" in result.stderr
+
+
 def test_a_window_too_short_for_the_error_is_refused():
     result = run("--probe", "modelled", "--error", "0.1%", "--", "true")
     assert result.exit_code == 0
@@ -107,8 +115,8 @@ def test_a_window_too_short_for_the_error_is_refused():
 @pytest.mark.parametrize("error", ["5", "0%", "100%", "x%", "nan%", "5%%"])
 def test_a_share_without_its_unit_or_out_of_range_is_refused(error):
     result = run("--error", error, "--", "true")
-    assert result.exit_code == 2
-    assert "such as 1%" in result.stderr
+    assert isinstance(result.exception, ConfigError)
+    assert "e.g. 5%" in str(result.exception)
 
 
 def test_a_command_that_does_not_exist_is_one_clear_line():

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from ipj_edge.energy import measure
-from ipj_edge.errors import ProbeUnavailableError
+from ipj_edge.errors import ConfigError
 from ipj_edge.values import ProbeOptions
 from ipj_edge_probes.modelled import CORE_POWER_W, ModelledProbe
 
@@ -49,7 +49,7 @@ def test_children_count_once_they_are_waited_for():
     [{"core_power_w": 0.0}, {"core_power_w": -1.0}, {"core_power_w": float("nan")}, {"idle_power_w": -1.0}],
 )
 def test_watts_that_cannot_be_are_refused(given):
-    with pytest.raises(ProbeUnavailableError, match="watts above 0"):
+    with pytest.raises(ConfigError, match="watts above 0"):
         ModelledProbe().open(ProbeOptions(**given))
 
 

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipj_edge.energy import per_inference, ratio, windows_needed
+from ipj_edge.energy import per_inference, ratio
+from ipj_edge.energy.windows import Absent
 from ipj_edge.errors import ConfigError
 from ipj_edge.stats import mean_interval
 from ipj_edge.values import EnergyPerInference, Reading
@@ -170,16 +171,6 @@ def test_joules_of_different_probes_do_not_mix(other):
         per_inference([window(1.0)], [1], [window(1.0, **other)])
 
 
-def test_windows_needed_is_told_from_the_spread():
-    result = per_inference([window(10.0 + 0.5 * (-1) ** i) for i in range(6)], [1] * 6)
-    needed = windows_needed(result, 0.01)
-    needed += needed % 2
-    more = per_inference([window(10.0 + 0.5 * (-1) ** i) for i in range(needed)], [1] * needed)
-    # Six values that alternate have a deviation 9 % above that of many.
-    assert 0.9 * 0.01 < (more.high - more.value) / more.value <= 0.01
-    assert windows_needed(per_inference([window(10.0)], [1]), 0.01) is None
-
-
 def energy(value, half, **changes):
     facts = {"provenance": "measured", "boundary": "package", "probe": "rapl", "windows": 10, "inferences": 100}
     return EnergyPerInference(**(facts | {"value": value, "low": value - half, "high": value + half} | changes))
@@ -215,3 +206,18 @@ def test_a_ratio_needs_two_intervals():
         ratio(energy(1.0, 0.1), per_inference([window(None)], [1]))
     with pytest.raises(ConfigError, match="measure more windows"):
         ratio(energy(1.0, 0.1), energy(1.0, 0.1, high=None))
+
+
+def test_what_is_known_of_the_probe_is_not_lost_with_the_first_window():
+    refused = window(None, update_interval_s=0.001)
+    good = [window(joules, accuracy=0.02, note="25 % duty") for joules in (1.0, 1.1, 1.0)]
+    result = per_inference([refused, *good], [100] * 4)
+    assert result.accuracy == 0.02
+    assert "25 % duty" in result.note
+
+
+def test_of_a_probe_that_could_not_be_opened_nothing_is_claimed():
+    absent = Absent("rapl", "no RAPL zones").reading(1.0)
+    result = per_inference([absent, absent], [100, 100])
+    assert (result.value, result.provenance, result.boundary) == (None, None, None)
+    assert result.reason == "no RAPL zones"

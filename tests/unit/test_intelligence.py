@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipj_edge.benchmark.intelligence import intelligence_per_joule, joules_per_correct
+from ipj_edge.benchmark.intelligence import energy_delay_product, intelligence_per_joule, joules_per_correct
 from ipj_edge.benchmark.results import Accuracy
 from ipj_edge.values import EnergyPerInference
 
@@ -15,7 +15,7 @@ def _energy(value: float | None, low: float | None = None, high: float | None = 
 
 
 def test_it_is_correct_answers_per_joule() -> None:
-    ipj = intelligence_per_joule(Accuracy(value=0.9, low=0.9, high=0.9, n=1000), _energy(0.5))
+    ipj = intelligence_per_joule(Accuracy(value=0.9, low=0.9, high=0.9, n=1000), _energy(0.5, 0.5, 0.5))
     assert ipj is not None
     assert (ipj.value, ipj.low, ipj.high) == pytest.approx((1.8, 1.8, 1.8))
 
@@ -40,3 +40,11 @@ def test_the_interval_joins_both_errors_and_inverts(accuracy: float, energy: flo
     assert per_correct is not None
     assert per_correct.value * ipj.value == pytest.approx(1)
     assert per_correct.low <= per_correct.value <= per_correct.high
+
+
+def test_one_window_gives_no_interval_rather_than_one_without_the_energys_error() -> None:
+    energy = _energy(0.5)
+    ipj = intelligence_per_joule(Accuracy(value=0.9, low=0.89, high=0.91, n=1000), energy)
+    for amount in (ipj, joules_per_correct(ipj), energy_delay_product(energy, 1e-3)):
+        assert amount is not None
+        assert (amount.low, amount.high) == (None, None)

@@ -43,6 +43,21 @@ def test_auto_falls_to_the_model_labelled_and_tells_the_remedy_but_not_of_ports(
     assert [one.probe for one in choice.tried] == ["rapl", "ppk2"]
 
 
+def test_the_note_of_the_model_offers_no_meter_that_hangs_nowhere(tmp_path):
+    """The installed probes, on a machine without a sensor: a reader of the figure is not told of every meter."""
+    note = choose_probe(options=ProbeOptions(sysfs_root=str(tmp_path), search_path="")).note
+    assert "CPU time stands in" in note
+    assert "--port" not in note
+
+
+def test_auto_with_a_sensors_own_estimate_is_no_measurement():
+    estimate = [sensor("rpi5", "board", "modelled"), MODEL]
+    assert choose(estimate).name == "rpi5"
+    assert "modelled" in choose(estimate).note
+    with pytest.raises(ProbeUnavailableError, match="the figures of 'rpi5' are modelled"):
+        choose(estimate, require_measured=True)
+
+
 def test_auto_never_reports_the_hosts_package_as_an_accelerators_energy():
     choice = choose([sensor("rapl"), sensor("battery", "battery"), MODEL], boundaries=("board", "wall"))
     assert choice.name == "none"

@@ -48,7 +48,7 @@ def encode(value: Any) -> bytes:
     """
     bad = _not_finite(msgspec.to_builtins(value), "")
     if bad:
-        raise DataError(f"the result holds a value that is no finite number at {bad}: this is a bug, please report it")
+        raise DataError(f"the value at {bad} is no finite number, and JSON has none of that kind: nothing was written")
     return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
 
 

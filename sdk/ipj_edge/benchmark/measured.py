@@ -22,7 +22,7 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     """One window of work; windows are the independent unit of all intervals.
 
     Attributes:
-        start_s: Its beginning, in seconds from the first window's.
+        start_s: Its beginning, in seconds from that of the measurement, idle time before included.
         seconds: Its length in wall time.
         queries: Queries answered in it.
         inferences: Samples answered in it.
@@ -115,7 +115,7 @@ def steadiness(windows: Sequence[Window]) -> float:
     joules = [
         window.reading.joules / window.inferences for window in windows if window.reading.joules and window.inferences
     ]
-    if len(joules) == len(windows):
+    if len(joules) > 1:
         return relative_half_width(joules)
     return relative_half_width([window.cpu_s / window.inferences for window in windows])
 
@@ -126,7 +126,8 @@ def merged(parts: Sequence[Measured]) -> Measured:
     times: list[float] = []
     powers: list[float] = []
     for part in parts:
-        offset_s = windows[-1].start_s + windows[-1].seconds if windows else 0.0
+        # A trace goes on after the last window, through the idle time.
+        offset_s = max([one.start_s + one.seconds for one in windows[-1:]] + times[-1:], default=0.0)
         windows += [msgspec.structs.replace(one, start_s=one.start_s + offset_s) for one in part.windows]
         if part.trace is not None:
             times += [time_s + offset_s for time_s in part.trace.time_s]

@@ -11,7 +11,7 @@ from ipj_edge.benchmark.results import Entry
 from ipj_edge.benchmark.tables import mode_text
 from ipj_edge.errors import DataError
 
-Difference = Literal["boundary", "provenance", "precision", "data", "missing"]
+Difference = Literal["boundary", "provenance", "probe", "precision", "data", "missing"]
 _Key = tuple[object, ...]
 
 
@@ -63,6 +63,9 @@ def differences(pair: Pair) -> dict[Difference, str]:
             found["boundary"] = f"joules of the {mine.boundary} against the {its.boundary}"
         if mine.provenance != its.provenance:
             found["provenance"] = f"{mine.provenance} joules against {its.provenance}"
+        if not found.keys() & {"boundary", "provenance"} and mine.probe != its.probe:
+            # The gain error of a probe cancels against its own alone.
+            found["probe"] = f"joules by {mine.probe} against joules by {its.probe}"
     elif mine.value is not None:
         found["missing"] = f"the new result has no joules ({its.reason})"
     return found

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from ipj_edge.benchmark.figures import figure_named
+from ipj_edge.benchmark.figures import Figure, figure_named
 from ipj_edge.benchmark.pairs import title
 from ipj_edge.benchmark.results import Entry, energy_kind
 from ipj_edge.values import Boundary, Provenance
@@ -29,16 +30,33 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
-    """Entries whose joules mean the same: one provenance and one boundary.
+    """Entries whose joules mean the same: one provenance and one boundary; None of both where nothing is known.
 
     Attributes:
         chosen: The entry with the fewest joules per correct answer that meets every limit; None where none does.
     """
 
-    provenance: Provenance
-    boundary: Boundary
+    provenance: Provenance | None
+    boundary: Boundary | None
     candidates: tuple[Candidate, ...]
     chosen: Entry | None
+
+
+class _Limit(msgspec.Struct, frozen=True, kw_only=True):
+    """A figure with the most or the least it may be."""
+
+    figure: Figure
+    most: float = math.inf
+    least: float = -math.inf
+
+    def missed_by(self, entry: Entry) -> str:
+        """Say how an entry misses it; an empty text when it does not."""
+        name, text, value = self.figure.name, self.figure.text, self.figure.value(entry)
+        if value is None:
+            return f"no {name}"
+        if value > self.most:
+            return f"{name} {text(value)} is above {text(self.most)}"
+        return f"{name} {text(value)} is below {text(self.least)}" if value < self.least else ""
 
 
 def rank(
@@ -54,24 +72,24 @@ def rank(
     Raises:
         ConfigError: an unknown figure.
     """
-    for name in (*(most or {}), *(least or {})):
-        figure_named(name, *entries)
+    limits = [_Limit(figure=figure_named(name, *entries), most=limit) for name, limit in (most or {}).items()]
+    limits += [_Limit(figure=figure_named(name, *entries), least=limit) for name, limit in (least or {}).items()]
     kinds = dict.fromkeys(energy_kind(entry) for entry in entries)
     # Measured figures first: they are the ones to decide by.
     return tuple(
-        _group([entry for entry in entries if energy_kind(entry) == kind], kind, most or {}, least or {})
-        for kind in sorted(kinds, key=lambda kind: (kind[0] != "measured", kind))
+        _group([entry for entry in entries if energy_kind(entry) == kind], kind, limits)
+        for kind in sorted(kinds, key=lambda kind: (kind[0] != "measured", str(kind[0]), str(kind[1])))
     )
 
 
 def _group(
-    entries: Sequence[Entry], kind: tuple[Provenance, Boundary], most: Mapping[str, float], least: Mapping[str, float]
+    entries: Sequence[Entry], kind: tuple[Provenance | None, Boundary | None], limits: Sequence[_Limit]
 ) -> Group:
     candidates = tuple(
         Candidate(
             entry=entry,
             on_front=not _why_not(entry) and not any(_beats(other, entry) for other in entries),
-            misses=tuple(_misses(entry, most, least)),
+            misses=tuple(_misses(entry, limits)),
             reason=_why_not(entry),
         )
         for entry in entries
@@ -106,17 +124,8 @@ def _point(entry: Entry) -> tuple[float, float]:
     return joules, -accuracy.value
 
 
-def _misses(entry: Entry, most: Mapping[str, float], least: Mapping[str, float]) -> list[str]:
-    missed = []
-    for limits, sign, word in ((most, 1, "above"), (least, -1, "below")):
-        for name, limit in limits.items():
-            figure = figure_named(name, entry)
-            value = figure.value(entry)
-            if value is None:
-                missed.append(f"no {name}")
-            elif sign * value > sign * limit:
-                missed.append(f"{name} {figure.text(value)} is {word} {figure.text(limit)}")
-    return missed
+def _misses(entry: Entry, limits: Sequence[_Limit]) -> list[str]:
+    return [missed for limit in limits if (missed := limit.missed_by(entry))]
 
 
 def names_of(group: Group) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """The result of a bench, as it is written to JSON. Its schema is ``docs/result.schema.json``.
 
-Version 2 only adds fields to version 1, each with a default: a result of version 1 is read as it is.
+Version 2 adds fields to version 1, each with a default, and allows null for what is not known: a result of version 1 is
+read as it is.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ import msgspec
 
 from ipj_edge.benchmark.latencies import Histogram
 from ipj_edge.benchmark.trace import PowerTrace
-from ipj_edge.energy import Cost
+from ipj_edge.energy import Amount, Cost
 from ipj_edge.metrics import Score
-from ipj_edge.values import Boundary, EffectiveSettings, EnergyPerInference, Interval, Precision, Provenance, Settings
+from ipj_edge.values import Boundary, EffectiveSettings, EnergyPerInference, Precision, Provenance, Settings
 
 RESULT_VERSION = 2
 
@@ -52,7 +53,7 @@ class WindowRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One window: the independent unit behind the intervals.
 
     Attributes:
-        start_s: Its beginning, in seconds from the first window's.
+        start_s: Its beginning, in seconds from that of the measurement, idle time before included.
         seconds: Its length.
         inferences: Samples answered in it.
         queries: Queries answered in it.
@@ -196,9 +197,9 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     throughput_hz: float
     contention: bool
     joules_per_inference: EnergyPerInference
-    ipj: Interval | None
-    joules_per_correct: Interval | None
-    energy_delay_js: Interval | None = None
+    ipj: Amount | None
+    joules_per_correct: Amount | None
+    energy_delay_js: Amount | None = None
     tops_per_watt: float | None = None
     macs: float | None = None
     cost: Cost | None = None
@@ -235,6 +236,6 @@ class BenchResult(msgspec.Struct, frozen=True, kw_only=True):
     results: tuple[Entry, ...]
 
 
-def energy_kind(entry: Entry) -> tuple[Provenance, Boundary]:
-    """Return what its joules are: figures of two kinds are never ranked together."""
+def energy_kind(entry: Entry) -> tuple[Provenance | None, Boundary | None]:
+    """Return what its joules are: figures of two kinds are never ranked together. None where nothing is known."""
     return entry.joules_per_inference.provenance, entry.joules_per_inference.boundary

@@ -15,7 +15,7 @@ import numpy as np
 import ipj_edge
 from ipj_edge.benchmark.entries import Loaded, make_entry
 from ipj_edge.benchmark.environment import describe
-from ipj_edge.benchmark.measured import Measured
+from ipj_edge.benchmark.measured import Measured, energy_of
 from ipj_edge.benchmark.measuring import Plan, measure, warm_up
 from ipj_edge.benchmark.quality import Quality, assess
 from ipj_edge.benchmark.queries import different_inputs, make_queries
@@ -26,6 +26,7 @@ from ipj_edge.benchmark.twins import flag_twins
 from ipj_edge.bundle import open_bundle
 from ipj_edge.data import Samples, digest, fit, load_samples
 from ipj_edge.energy import Meter, Tariff, minimum_window_s
+from ipj_edge.errors import ProbeUnavailableError
 from ipj_edge.exits import read_exits
 from ipj_edge.golden import read_golden
 from ipj_edge.manifest import Bundle
@@ -45,7 +46,7 @@ class BenchOptions(msgspec.Struct, frozen=True, kw_only=True):
         metrics: Names of metrics (`ipj_edge.metrics.NAMES`); empty means top-1 where there are class scores.
         probe: Name of a power probe, ``auto`` or ``none``.
         probe_options: Options of the probe.
-        require_measured: Refuse modelled energy.
+        require_measured: Refuse modelled energy, and none at all.
         windows: Fewest independent windows; the interval comes from their spread.
         window_s: Least seconds of a window.
         error: Wanted relative error of the energy; makes windows as long as the probe needs for it, and ends the
@@ -203,8 +204,19 @@ def _measure(
         origin_s = time.monotonic()
         plan = _plan(meter, scenario, options)
         measured = measure(model.run, queries, meter, plan, samples_per_query=size, warmth=warmth, on_window=on_window)
+    if options.require_measured:
+        _require_joules(bundle, measured)
     counts = tuple(after - earlier for after, earlier in zip(model.exit_counts, before, strict=True))
     return msgspec.structs.replace(measured, trace=trace.trace(origin_s), exit_counts=counts)
+
+
+def _require_joules(bundle: Bundle, measured: Measured) -> None:
+    """A probe that could be opened may still fail in every window, or be too slow for them."""
+    energy = energy_of(measured)
+    if energy.value is None:
+        raise ProbeUnavailableError(
+            f"{bundle.path.name}: a measured figure is required, and there is none: {energy.reason}"
+        )
 
 
 def _plan(meter: Meter, scenario: Scenario, options: BenchOptions) -> Plan:

@@ -9,11 +9,15 @@ from pathlib import Path
 
 import msgspec
 
+import ipj_edge
+from ipj_edge.benchmark.figures import FIGURES, quality_figure, read_limit
 from ipj_edge.benchmark.results import EarlyExit
 from ipj_edge.benchmark.runner import BenchOptions
 from ipj_edge.benchmark.scenarios import Scenario, ScenarioName
 from ipj_edge.errors import ConfigError
+from ipj_edge.exits import EXITS_NAME
 from ipj_edge.manifest import MANIFEST_NAME
+from ipj_edge.metrics import make_metric
 from ipj_edge.units import quantity, seconds
 from ipj_edge.values import Precision
 
@@ -99,7 +103,7 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         cells: What to measure.
         rounds: Fewest turns each cell is measured in.
-        fingerprint: Hash over the cells, their bundles and their data: cells of another fingerprint do not mix.
+        fingerprint: Hash over version, cells, their bundles and their data: cells of another fingerprint do not mix.
     """
 
     cells: tuple[Cell, ...]
@@ -161,7 +165,7 @@ def _base_options(file: SuiteFile, path: Path, options: BenchOptions) -> BenchOp
 def _cells(sweep: Sweep, file: SuiteFile, path: Path, base: BenchOptions) -> Iterator[Cell]:
     data = _data(sweep.data or file.data, path)
     threads = sweep.threads or (base.settings.threads,)
-    at_least = {figure: quantity(least)[0] for figure, least in sweep.at_least.items()}
+    at_least = _targets(sweep, sweep.metrics or file.metrics, path)
     for bundle in _bundles(sweep, path):
         for scenario, count, early_exit in itertools.product(_scenarios(sweep), threads, sweep.exits):
             options = msgspec.structs.replace(
@@ -173,6 +177,28 @@ def _cells(sweep: Sweep, file: SuiteFile, path: Path, base: BenchOptions) -> Ite
                 scenarios=(scenario,),
             )
             yield Cell(name=_name(bundle, options), path=bundle, options=options, at_least=at_least)
+
+
+def _targets(sweep: Sweep, metrics: Sequence[str], path: Path) -> dict[str, float]:
+    """Return the quality targets by the names that the result has for them.
+
+    Raises:
+        ConfigError: a figure that the sweep does not measure, of which less is better, or a limit without its unit.
+    """
+    measured = [make_metric(name) for name in metrics or ("top-1",)]
+    known = FIGURES | {
+        metric.name: quality_figure(metric.name, is_rate=metric.is_rate, higher_is_better=metric.higher_is_better)
+        for metric in measured
+    }
+    targets = {}
+    for name, least in sweep.at_least.items():
+        figure = known.get(name) or known.get(make_metric(name).name)
+        if figure is None:
+            raise ConfigError(f"{path}: at_least has '{name}', which is not among the metrics of its sweep")
+        if not figure.higher_is_better:
+            raise ConfigError(f"{path}: at_least has '{name}', of which less is better; `pareto --max` limits it")
+        targets[figure.name] = read_limit(figure, least)
+    return targets
 
 
 def _scenarios(sweep: Sweep) -> list[Scenario]:
@@ -220,11 +246,13 @@ def _name(bundle: Path, options: BenchOptions) -> str:
 
 
 def _fingerprint(cells: Sequence[Cell]) -> str:
-    state = hashlib.sha256()
+    state = hashlib.sha256(ipj_edge.__version__.encode())
     for cell in cells:
         # Tariff and probe options are data as well: a cell measured with others is another cell.
         state.update(cell.name.encode() + msgspec.json.encode(cell.options, order="deterministic"))
         state.update((cell.path / MANIFEST_NAME).read_bytes())
+        exits = cell.path / EXITS_NAME  # the one file that changes without the manifest
+        state.update(exits.read_bytes() if exits.is_file() else b"")
         data = Path(cell.options.data or "")
         if data.is_file():
             state.update(f"{data.stat().st_size} {data.stat().st_mtime_ns}".encode())

@@ -9,12 +9,11 @@ from collections.abc import Callable
 from ipj_edge.benchmark.results import Accuracy, BenchResult, Entry
 from ipj_edge.energy import Amount
 from ipj_edge.units import interval_text, joules_text, seconds_text
-from ipj_edge.values import Interval
 
 Cell = str | int | float | None
 
 
-def _end(known: Accuracy | Amount | Interval | None, which: str = "value") -> float | None:
+def _end(known: Accuracy | Amount | None, which: str = "value") -> float | None:
     """Return the value, or an end, of what may not be known."""
     return None if known is None else getattr(known, which)
 
@@ -59,6 +58,7 @@ _COLUMNS: dict[str, Callable[[Entry], Cell]] = {
     "tops_per_watt": lambda entry: entry.tops_per_watt,
     "carbon_g_per_1000": lambda entry: _end(entry.cost.carbon_g if entry.cost else None),
     "price_per_1000": lambda entry: _end(entry.cost.price if entry.cost else None),
+    "currency": lambda entry: entry.cost.currency if entry.cost else None,
     "contention": lambda entry: str(entry.contention).lower(),
     "warnings": lambda entry: "; ".join(entry.warnings),
 }

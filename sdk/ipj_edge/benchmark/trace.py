@@ -17,7 +17,7 @@ class PowerTrace(msgspec.Struct, frozen=True, kw_only=True):
     """Mean power over equal parts of time.
 
     Attributes:
-        time_s: Middle of each part, in seconds from the start of the first window.
+        time_s: Middle of each part, in seconds from the beginning of the measurement, as the windows have it.
         power_w: Mean of the samples in it, summed over the rails that count, in watts.
     """
 

@@ -22,14 +22,16 @@ def check_outputs(outputs: Mapping[str, str | None], *, force: bool) -> None:
     """Refuse, before the work, places that are taken.
 
     Raises:
-        ConfigError: two outputs want stdout.
+        ConfigError: two outputs want the same place.
         DestinationError: a place is taken or cannot be written.
     """
     from ipj_edge.benchmark.files import check_free, samples_path
     from ipj_edge.errors import ConfigError
 
-    if list(outputs.values()).count("-") > 1:
-        raise ConfigError("only one output can go to stdout (-)")
+    places = ["-" if path == "-" else str(Path(path).resolve()) for path in outputs.values() if path is not None]
+    twice = next((place for place in places if places.count(place) > 1), None)
+    if twice is not None:
+        raise ConfigError(f"only one output can go to {'stdout (-)' if twice == '-' else twice}")
     json_path = outputs["json"]
     beside = [] if json_path in (None, "-") else [samples_path(Path(str(json_path)))]
     check_free([*outputs.values(), *beside], force=force)
@@ -122,7 +124,7 @@ def _row(entry: Entry) -> tuple[str, ...]:
         _console.seconds_text(entry.cpu_s_per_inference),
         f"{entry.throughput_hz:,.0f}" if entry.throughput_hz >= 100 else f"{entry.throughput_hz:.3g}",
         _joules(energy),
-        f"{energy.provenance}, {energy.boundary} ({energy.probe})",
+        "—" if energy.value is None else f"{energy.provenance}, {energy.boundary} ({energy.probe})",
         "—" if entry.ipj is None else f"{entry.ipj.value:.4g}",
     )
 
@@ -135,12 +137,9 @@ def _score(score: Score) -> str:
 
 
 def _joules(energy: EnergyPerInference) -> str:
-    from ipj_edge.cli import _console
+    from ipj_edge.units import interval_text, joules_text
 
     if energy.value is None:
         return "—"
-    if energy.low is None or energy.high is None:
-        return _console.joules_text(energy.value)
-    spread = (energy.high - energy.low) / 2 / energy.value
-    gain = "" if energy.accuracy is None else f", gain ±{energy.accuracy:.0%}"
-    return f"{_console.joules_text(energy.value)} ±{spread:.1%}{gain}"
+    gain = "" if energy.accuracy is None else f", gain ±{100 * energy.accuracy:.2g} %"
+    return interval_text(energy.value, energy.low, energy.high, joules_text) + gain

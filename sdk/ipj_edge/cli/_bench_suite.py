@@ -63,7 +63,7 @@ def _finish(suite: Suite, state: SuiteState, outputs: Mapping[str, str | None], 
 
 
 def _say_targets(entries: Sequence[Entry]) -> bool:
-    """Print every quality target; return True when one is missed."""
+    """Print every quality target; return True when one is missed, or could not be judged: a gate that is not met."""
     from ipj_edge.benchmark.pairs import title
     from ipj_edge.cli import _console
 
@@ -72,7 +72,7 @@ def _say_targets(entries: Sequence[Entry]) -> bool:
             verdict = {True: "met", False: "MISSED", None: f"not judged: {target.reason}"}[target.met]
             value = "" if target.value is None else f" {target.value:.4f}"
             _console.say(f"{title(entry)}: {target.figure}{value}, target {target.least:g}: {verdict}")
-    return any(target.met is False for entry in entries for target in entry.targets)
+    return any(not target.met for entry in entries for target in entry.targets)
 
 
 def _show(progress: Progress) -> None:

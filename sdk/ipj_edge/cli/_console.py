@@ -7,19 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 
 from ipj_edge.units import bytes_text, joules_text, seconds_text
 
 __all__ = [
     "bytes_text",
+    "check_json",
     "joules_text",
     "note",
     "progress",
     "say",
     "seconds_text",
     "table",
-    "to_json",
     "warn",
     "write_json",
 ]
@@ -66,14 +65,28 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Seque
     click.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))
 
 
-def to_json(value: Any) -> str:
-    """Return indented JSON of a value; NaN and infinity are refused, they are not JSON."""
-    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+def check_json(path: str | None) -> None:
+    """Refuse, before the work, a place for JSON that cannot be written; a file that is there is replaced.
+
+    Raises:
+        DestinationError: names the place.
+    """
+    from ipj_edge.benchmark.files import check_free
+
+    check_free([path], force=True)
 
 
 def write_json(value: Any, path: str) -> None:
-    """Write JSON to a file, or to stdout for ``-``."""
+    """Write JSON to a file, or to stdout for ``-``.
+
+    Raises:
+        DataError: a number is not finite, which JSON has no word for.
+        DestinationError: the file cannot be written.
+    """
+    from ipj_edge.benchmark.files import encode, write_whole
+
+    content = encode(value)
     if path == "-":
-        click.echo(to_json(value))
+        click.echo(content.decode(), nl=False)
     else:
-        Path(path).write_text(to_json(value) + "\n")
+        write_whole(Path(path), content)

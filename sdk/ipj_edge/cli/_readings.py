@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 def record(reading: Reading) -> dict[str, Any]:
     """Return the fields of ``measure --json`` for one reading."""
     watts = reading.joules / reading.seconds if reading.joules is not None and reading.seconds > 0 else None
-    # Where the probe could not even be opened, nothing is known of what its figures would have been.
-    known = reading.joules is not None or reading.update_interval_s > 0
     return {
         "joules": reading.joules,
         "reason": reading.reason,
@@ -23,8 +21,8 @@ def record(reading: Reading) -> dict[str, Any]:
         "watts": watts,
         "low": reading.low,
         "high": reading.high,
-        "provenance": reading.provenance if known else None,
-        "boundary": reading.boundary if known else None,
+        "provenance": reading.provenance,
+        "boundary": reading.boundary,
         "probe": reading.probe,
         "rails": reading.rails,
         "accuracy": reading.accuracy,

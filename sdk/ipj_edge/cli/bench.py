@@ -11,7 +11,7 @@ import click
 
 from ipj_edge.cli._bench_output import KINDS, check_outputs, finish
 from ipj_edge.cli._bench_suite import run_file
-from ipj_edge.cli.bench_options import bench_options, collect_bench
+from ipj_edge.cli.bench_options import SAID_BY_SUITE, bench_options, collect_bench
 from ipj_edge.cli.probe_options import probe_options
 
 if TYPE_CHECKING:
@@ -45,9 +45,25 @@ def command(**options: Any) -> int:
     force, suite, bundles = options.pop("force"), options.pop("suite"), options.pop("bundles")
     if bool(bundles) == bool(suite):
         raise ConfigError("give either bundles or --suite FILE")
+    if suite:
+        _refuse_what_the_suite_says()
     check_outputs(outputs, force=force)
     chosen = collect_bench(options)
     return run_file(suite, chosen, outputs, force=force) if suite else _bench(bundles, chosen, outputs)
+
+
+def _refuse_what_the_suite_says() -> None:
+    """Refuse an option that the suite's file decides: it would be passed over without a word."""
+    from ipj_edge.errors import ConfigError
+
+    context = click.get_current_context()
+    given = [
+        option
+        for name, option in SAID_BY_SUITE.items()
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+    ]
+    if given:
+        raise ConfigError(f"{', '.join(given)}: with --suite, the suite's file says that")
 
 
 def _bench(bundles: Sequence[str], options: BenchOptions, outputs: Mapping[str, str | None]) -> int:

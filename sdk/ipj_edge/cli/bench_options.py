@@ -73,6 +73,21 @@ _OPTIONS = (
 )
 
 
+# Options by the name of their parameter that a suite's file says instead.
+SAID_BY_SUITE = {
+    "data": "--data",
+    "metrics": "--metric",
+    "scenarios": "--scenario",
+    "batch": "--batch",
+    "every": "--every",
+    "error": "--error",
+    "windows": "--windows",
+    "window_s": "--window",
+    "duration": "--duration",
+    "early_exit": "--exits",
+}
+
+
 def bench_options(command: Command) -> Command:
     """Add the options to a command; `collect_bench` makes them one value."""
     for option in reversed(_OPTIONS):
@@ -93,7 +108,7 @@ def collect_bench(given: dict[str, Any]) -> BenchOptions:
     from ipj_edge.units import seconds
     from ipj_edge.values import Settings
 
-    probe = collect(given)
+    probe = collect(given, (given["probe"],))
     settings = Settings(**{name: given.pop(name) for name in ("threads", "spinning", "allow_fallback")})
     scenarios = _scenarios(given.pop("scenarios"), given.pop("batch"), given.pop("every"))
     tariff, duration = given.pop("tariff"), given.pop("duration")

@@ -34,7 +34,7 @@ _ORDER = ("regression", "faster", "inconclusive", "not judged", "pass")
 @click.option(
     "--allow",
     multiple=True,
-    type=click.Choice(["boundary", "provenance", "precision", "data", "missing"]),
+    type=click.Choice(["boundary", "provenance", "probe", "precision", "data", "missing"]),
     help="Compare although the two differ in this; repeatable.",
 )
 @click.option("--json", "json_path", metavar="FILE", help="Write the verdicts as JSON; - is stdout.")

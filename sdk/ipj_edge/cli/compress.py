@@ -23,6 +23,7 @@ def command(recipe: Path, into: Path, json_path: str | None) -> int:
     from ipj_edge.cli import _console
     from ipj_edge.plugins import load_recipe_runner
 
+    _console.check_json(json_path)
     report = load_recipe_runner("compress").run(recipe, into, _console.progress)
     if json_path != "-":
         _print(report)

@@ -102,6 +102,7 @@ def command(**options: Any) -> int:
     from ipj_edge.conversion import convert
 
     json_path = options.pop("json_path")
+    _console.check_json(json_path)
     outcomes = convert(_request(**options), progress=_console.progress)
     if json_path != "-":
         _print(outcomes)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from ipj_edge.cli.probe_options import collect, probe_options
 
 if TYPE_CHECKING:
     from ipj_edge.tuning import Tuning, TuningOptions
@@ -48,7 +51,8 @@ def command() -> None:
 )
 @click.option("--seed", default=0, show_default=True, help="Seed of the split and of the search.")
 @click.option("--threads", type=click.IntRange(1), help="Inference threads; the certificate holds for them alone.")
-@click.option("--probe", default="auto", show_default=True, help="Power probe, or auto.")
+@click.option("--probe", default="auto", show_default=True, help="Power probe, auto or none.")
+@probe_options
 @click.option("--require-measured", is_flag=True, help="Refuse modelled energy (exit code 8).")
 @click.option("--windows", default=5, show_default=True, type=click.IntRange(2), help="Energy windows an exit.")
 @click.option(
@@ -68,14 +72,17 @@ def tune(bundle: str, json_path: str | None, **options: Any) -> int:
     When nothing can be certified the full model is kept and the exit code is 5.
     """
     from ipj_edge.cli import _console
+    from ipj_edge.exits import TunedBundle
     from ipj_edge.tuning import tune_exits
 
+    _console.check_json(json_path)
     certify = not options["no_certificate"]
     tuning = tune_exits(bundle, _options(**options), progress=_console.progress)
     if json_path != "-":
         _print(tuning)
     if json_path is not None:
-        _console.write_json({"record": tuning.record, "front": tuning.tuned.front}, json_path)
+        found = TunedBundle(name=Path(bundle).resolve().name, record=tuning.record, front=tuning.tuned.front)
+        _console.write_json(found, json_path)
     failed = certify and not tuning.tuned.certificate.holds
     if failed:
         _console.warn(f"nothing was certified, the full model is kept: {tuning.tuned.certificate.reason}")
@@ -107,6 +114,7 @@ def _options(**options: Any) -> TuningOptions:
         objective=options["objective"],
         pricing=PricingOptions(
             probe=options["probe"],
+            probe_options=collect(options, (options["probe"],)),
             require_measured=options["require_measured"],
             windows=options["windows"],
             window_s=options["window_s"],

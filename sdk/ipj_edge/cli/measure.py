@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ipj_edge.cli.probe_options import collect, percent, probe_options
+from ipj_edge.cli.probe_options import collect, probe_options
 
 if TYPE_CHECKING:
     from ipj_edge.energy import Meter
@@ -24,7 +24,6 @@ INTERRUPTED = (130, 143)
 @click.option("--name", default="", metavar="TEXT", help="What the measurement is called.")
 @click.option(
     "--error",
-    callback=percent,
     default="5%",
     show_default=True,
     metavar="PERCENT",
@@ -38,7 +37,7 @@ def command(
     probes: tuple[str, ...],
     json_path: str | None,
     name: str,
-    error: float,
+    error: str,
     require_measured: bool,
     trigger: str | None,
     command: tuple[str, ...],
@@ -54,18 +53,28 @@ def command(
     that a script on the device, another host, can say when its work begins and ends, e.g. through ssh. The time a
     line needs to arrive is part of the window.
     """
+    from ipj_edge.cli import _console, _parse
     from ipj_edge.energy import Meter
     from ipj_edge.errors import ConfigError
 
     if bool(command) == bool(trigger):
         raise ConfigError("give either a command to measure, after --, or --trigger stdin")
-    _check_destination(json_path)
-    meter = Meter(probes or ("auto",), options=collect(given), require_measured=require_measured, error=error)
+    _console.check_json(json_path)
+    probes = probes or ("auto",)
+    meter = Meter(
+        probes,
+        options=collect(given, probes),
+        require_measured=require_measured,
+        error=_parse.percent(error),
+    )
     with meter:
         to_stderr = json_path == "-"
         document, readings, code = _triggered(meter, to_stderr) if trigger else _child(meter, name, command, to_stderr)
-    _write(document, json_path)
-    if require_measured and code not in INTERRUPTED and not all(_is_measured(one) for one in readings):
+    if json_path is not None:
+        _console.write_json(document, json_path)
+    if trigger and not readings:
+        _console.warn("no window was marked: lines 'start [NAME]' and 'stop [INFERENCES]' on stdin do that")
+    if require_measured and code not in INTERRUPTED and not _all_measured(readings):
         click.echo("ipj-edge: a measured figure is required and there is none", err=True)
         code = UNAVAILABLE
     sys.exit(code)
@@ -104,33 +113,6 @@ def _triggered(meter: Meter, to_stderr: bool) -> tuple[dict[str, Any], list[Read
     return {"windows": entries}, readings, code
 
 
-def _check_destination(json_path: str | None) -> None:
-    """Refuse a place that cannot be written before the work is done, not after."""
-    from ipj_edge.errors import DestinationError
-
-    if json_path in (None, "-"):
-        return
-    path = Path(str(json_path))
-    if not path.parent.is_dir() or path.is_dir():
-        raise DestinationError(f"cannot write {path}: its folder does not exist, or it is one itself")
-
-
-def _write(document: dict[str, Any], json_path: str | None) -> None:
-    from ipj_edge.errors import DestinationError
-
-    if json_path is None:
-        return
-    import msgspec
-
-    text = msgspec.json.format(msgspec.json.encode(document), indent=2)
-    if json_path == "-":
-        click.echo(text.decode())
-        return
-    try:
-        Path(json_path).write_bytes(text + b"\n")
-    except OSError as error:
-        raise DestinationError(f"cannot write {json_path}: {error.strerror}") from error
-
-
-def _is_measured(reading: Reading) -> bool:
-    return reading.joules is not None and reading.provenance != "modelled"
+def _all_measured(readings: Sequence[Reading]) -> bool:
+    """Say whether there are figures and all of them are measured."""
+    return bool(readings) and all(one.joules is not None and one.provenance != "modelled" for one in readings)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 if TYPE_CHECKING:
+    from ipj_edge.benchmark import Entry
     from ipj_edge.benchmark.pareto import Candidate, Group
 
 NOT_REACHED = 5
@@ -38,7 +40,8 @@ def command(results: tuple[str, ...], **options: Any) -> int:
     entries = [entry for path in results for entry in read_result(Path(path)).results]
     if not entries:
         raise DataError("the results hold no entries")
-    groups = rank(entries, most=_limits(options["most"], "--max"), least=_limits(options["least"], "--min"))
+    most, least = _limits(options["most"], "--max", entries), _limits(options["least"], "--min", entries)
+    groups = rank(entries, most=most, least=least)
     put(json_path, lambda: encode([_record(group) for group in groups]))
     if json_path != "-":
         for group in groups:
@@ -46,16 +49,16 @@ def command(results: tuple[str, ...], **options: Any) -> int:
     return 0 if any(group.chosen for group in groups) else NOT_REACHED
 
 
-def _limits(texts: tuple[str, ...], option: str) -> dict[str, float]:
+def _limits(texts: tuple[str, ...], option: str, entries: Sequence[Entry]) -> dict[str, float]:
+    from ipj_edge.benchmark.figures import figure_named, read_limit
     from ipj_edge.errors import ConfigError
-    from ipj_edge.units import quantity
 
     limits = {}
     for text in texts:
         name, equals, limit = text.partition("=")
         if not equals:
             raise ConfigError(f"{option} '{text}': expected FIGURE=LIMIT, e.g. latency_s.p99=20ms or accuracy=90%")
-        limits[name] = quantity(limit)[0]
+        limits[name] = read_limit(figure_named(name, *entries), limit)
     return limits
 
 
@@ -79,7 +82,7 @@ def _print(group: Group) -> None:
     from ipj_edge.benchmark.pairs import title
     from ipj_edge.cli import _console
 
-    _console.say(f"{group.provenance} joules, boundary {group.boundary}")
+    _console.say(f"{group.provenance} joules, boundary {group.boundary}" if group.provenance else "no joules")
     columns = ("", "bundle", "accuracy", "J/inf", "J/correct", "p99", "")
     ranked = sorted(group.candidates, key=_order)
     rows = [_row(one, chosen=one.entry is group.chosen) for one in ranked]

@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
 
+from ipj_edge.errors import ConfigError
 from ipj_edge.values import ProbeOptions
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-
-
-def percent(ctx: click.Context, param: click.Parameter, value: str) -> float:
-    """Turn a share written with its unit, ``1%``, into 0.01; refuse a number whose unit nobody wrote."""
-    number, sign, rest = value.strip().partition("%")
-    try:
-        share = float(number) / 100
-    except ValueError:
-        share = float("nan")
-    if not sign or rest or not 0 < share < 1:
-        raise click.BadParameter(f"'{value}' is not a share above 0% and below 100%, such as 1%", ctx, param)
-    return share
 
 
 _OPTIONS = (
@@ -42,11 +31,25 @@ def probe_options(command: Command) -> Command:
     return command
 
 
-def collect(given: dict[str, Any]) -> ProbeOptions:
-    """Take the probes' options out of a command's arguments."""
+def collect(given: dict[str, Any], probes: Sequence[str]) -> ProbeOptions:
+    """Take the probes' options out of a command's arguments.
+
+    Args:
+        given: The arguments.
+        probes: Names of the probes they are for.
+
+    Raises:
+        ConfigError: a port, and no probe that it could belong to.
+    """
+    port = given.pop("port")
+    if port is not None and {"auto", "none"}.issuperset(probes):
+        # Asking a meter in the words of another one may set it to something.
+        raise ConfigError(
+            f"--port {port} belongs to one meter, and none is named: say which (--probe NAME, `probes --describe NAME`)"
+        )
     return ProbeOptions(
         sysfs_root=given.pop("sysfs_root"),
-        port=given.pop("port"),
+        port=port,
         voltage_v=given.pop("voltage"),
         select=given.pop("select"),
         core_power_w=given.pop("core_power"),

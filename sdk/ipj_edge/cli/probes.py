@@ -24,7 +24,7 @@ def command(name: str | None, as_json: bool, **given: Any) -> None:
     from ipj_edge.energy import survey
 
     names = plugins.names(plugins.POWER_PROBES) if name is None else (name,)
-    options = collect(given)
+    options = collect(given, ("auto",) if name is None else names)
     reports = [survey(one, options) for one in names]
     if as_json:
         import msgspec
@@ -38,27 +38,22 @@ def command(name: str | None, as_json: bool, **given: Any) -> None:
 
 
 def _show_all(reports: list[ProbeReport]) -> None:
-    from rich.console import Console
-    from rich.table import Table
+    from ipj_edge.cli import _console
 
-    table = Table("probe", "here", "boundary", "provenance", "update", "accuracy", box=None)
-    for report in reports:
-        facts = report.facts
-        cells = ("", "", "", "")
-        if facts:
-            cells = (
-                facts.boundary,
-                facts.provenance,
-                _seconds(facts.update_interval_s),
-                _accuracy(facts.accuracy),
-            )
-        table.add_row(report.name, "yes" if report.available else "no", *cells)
-    Console().print(table)
+    _console.table(("probe", "here", "boundary", "provenance", "update", "accuracy"), [_row(one) for one in reports])
     for report in reports:
         if not report.available:
             click.echo(f"{report.name}: {report.reason}")
             if report.fix:
                 click.echo(f"    fix: {report.fix}")
+
+
+def _row(report: ProbeReport) -> tuple[str, ...]:
+    facts = report.facts
+    known = ("", "", "", "")
+    if facts is not None:
+        known = (facts.boundary, facts.provenance, _seconds(facts.update_interval_s), _accuracy(facts.accuracy))
+    return (report.name, "yes" if report.available else "no", *known)
 
 
 def _show_one(report: ProbeReport) -> None:

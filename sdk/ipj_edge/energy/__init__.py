@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ipj_edge.energy.attribution import per_inference, windows_needed
+from ipj_edge.energy.attribution import per_inference
 from ipj_edge.energy.cadence import measure_update_interval_s
 from ipj_edge.energy.choice import ProbeChoice, choose_probe
 from ipj_edge.energy.clocks import Clocks
 from ipj_edge.energy.comparison import ratio
-from ipj_edge.energy.cost import Amount, Cost, Tariff, cost_of, inferences_per_year, load_tariff, tops_per_watt
+from ipj_edge.energy.cost import Amount, Cost, Tariff, cost_of, load_tariff, tops_per_watt
 from ipj_edge.energy.meter import Measurement, Meter, measure
 from ipj_edge.energy.polling import PolledSampler
 from ipj_edge.energy.rules import minimum_window_s
@@ -28,7 +28,6 @@ __all__ = [
     "Window",
     "choose_probe",
     "cost_of",
-    "inferences_per_year",
     "load_tariff",
     "measure",
     "measure_update_interval_s",
@@ -38,5 +37,4 @@ __all__ = [
     "survey",
     "tops_per_watt",
     "total",
-    "windows_needed",
 ]

@@ -53,7 +53,8 @@ def per_inference(
         ConfigError: readings of several probes, or counts that do not fit the readings.
     """
     _check(readings, inferences, idle)
-    first = readings[0]
+    # A window without a figure knows less of the probe: neither its accuracy nor its note.
+    first = next((one for one in readings if one.joules is not None), readings[0])
     used = _usable(readings, inferences)
     bad = [(index, reading) for index, reading in enumerate(readings) if reading.joules is None]
     gross = _ratio_of_sums(used, used.joules) if used.joules and min(used.inferences) > 0 else None
@@ -71,21 +72,6 @@ def per_inference(
         accuracy=first.accuracy,
         note="; ".join(_notes(used, bad, first, len(readings))),
     )
-
-
-def windows_needed(result: EnergyPerInference, error: float) -> int | None:
-    """Return how many windows in all the interval needs to come within ±error, or None without an interval.
-
-    An estimate: the spread seen so far is taken for the true one.
-    """
-    if result.value is None or result.high is None or result.value <= 0 or result.windows < 2:
-        return None
-    half = (result.high - result.value) / result.value
-    deviation = half / t_half_width(1.0, result.windows)
-    for count in range(2, 10_000):
-        if t_half_width(deviation, count) <= error:
-            return count
-    return None
 
 
 def _check(readings: Sequence[Reading], inferences: Sequence[int], idle: Sequence[Reading]) -> None:

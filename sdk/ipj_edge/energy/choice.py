@@ -41,11 +41,13 @@ class ProbeChoice(msgspec.Struct, frozen=True, kw_only=True):
         name: Name of a probe, or ``none``.
         note: Why this one, where that is not what the user asked for; a reader of the figure has to know.
         tried: The probes that were looked at and not taken.
+        is_model: Whether its figures are modelled, as far as that is known.
     """
 
     name: str
     note: str = ""
     tried: tuple[Tried, ...] = ()
+    is_model: bool = False
 
     def __str__(self) -> str:
         return self.name
@@ -88,7 +90,7 @@ def choose_probe(
         choice = ProbeChoice(name=name)
         if require_measured:
             _require_measured(name, options, load)
-    if require_measured and choice.name in (NONE, MODEL):
+    if require_measured and (choice.name == NONE or choice.is_model):
         tried = "".join(f"; {one}" for one in choice.tried)
         raise ProbeUnavailableError(f"a measured figure is required, but {choice.note}{tried}")
     return choice
@@ -110,7 +112,9 @@ def _choose_sensor(
             _look_at(name, options, wanted, load, found, tried)
     if found:
         best = min(found, key=lambda facts: (wanted.index(facts.boundary), _RANKS[facts.provenance]))
-        return ProbeChoice(name=best.name, tried=tuple(tried))
+        is_model = best.provenance == "modelled"
+        note = f"the figures of '{best.name}' are modelled: {best.note}" if is_model else ""
+        return ProbeChoice(name=best.name, note=note, tried=tuple(tried), is_model=is_model)
     return _without_sensor(wanted, MODEL in names, tuple(tried))
 
 
@@ -141,11 +145,11 @@ def _look_at(
 
 def _without_sensor(wanted: tuple[Boundary, ...], has_model: bool, tried: tuple[Tried, ...]) -> ProbeChoice:
     sensors = f"no sensor that may be read here sees {', '.join(wanted)}"
-    # A remedy that is a step to take on this machine belongs into the note; the option that an external meter
-    # needs # does not.
-    sensors += "".join(f"; {one}" for one in tried if one.fix and not one.fix.startswith("--"))
+    # A remedy that is a step to take on this machine belongs into the note; the port that an external meter needs
+    # does not.
+    sensors += "".join(f"; {one}" for one in tried if one.fix and "--port" not in one.fix)
     if has_model and (wanted is WHOLE_MACHINE or _CPU & set(wanted)):
-        return ProbeChoice(name=MODEL, note=f"CPU time stands in: {sensors}", tried=tried)
+        return ProbeChoice(name=MODEL, note=f"CPU time stands in: {sensors}", tried=tried, is_model=True)
     hint = "name an external meter with --probe and --port"
     return ProbeChoice(name=NONE, note=f"{sensors}; {hint}", tried=tried)
 

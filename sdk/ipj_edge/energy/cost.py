@@ -3,6 +3,7 @@ plant that nobody named would be invented."""
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ from ipj_edge.errors import ConfigError
 from ipj_edge.values import EnergyPerInference
 
 JOULES_PER_KWH = 3.6e6
-SECONDS_PER_YEAR = 365.25 * 86400
 
 
 class Tariff(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -32,16 +32,16 @@ class Tariff(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     currency: str = ""
 
     def __post_init__(self) -> None:
-        if self.pue is not None and self.pue < 1:
+        if self.pue is not None and not 1 <= self.pue < math.inf:
             raise ConfigError(f"pue is at least 1 (the site draws no less than the machine), got {self.pue:g}")
         for name in ("intensity_g_per_kwh", "price_per_kwh"):
             value = getattr(self, name)
-            if value is not None and value < 0:
-                raise ConfigError(f"{name} cannot be negative, got {value:g}")
+            if value is not None and not 0 <= value < math.inf:
+                raise ConfigError(f"{name} is a number of at least 0, got {value:g}")
 
 
 class Amount(msgspec.Struct, frozen=True, kw_only=True):
-    """A quantity with the 95 % interval of the energy behind it; low and high are None without one."""
+    """A quantity with its 95 % interval; low and high are None without one."""
 
     value: float
     low: float | None = None
@@ -56,6 +56,7 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
         energy_kwh: Energy at the site (PUE included), in kWh.
         carbon_g: Grams of CO2 equivalent.
         price: In the tariff's currency.
+        currency: That currency; empty where the tariff does not name it.
         reason: What was missing.
     """
 
@@ -63,6 +64,7 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
     energy_kwh: Amount | None = None
     carbon_g: Amount | None = None
     price: Amount | None = None
+    currency: str = ""
     reason: str = ""
 
 
@@ -82,7 +84,7 @@ def load_tariff(path: Path) -> Tariff:
 
 
 def cost_of(energy: EnergyPerInference, tariff: Tariff, inferences: float = 1.0) -> Cost:
-    """Return what a number of inferences costs: 1, 1,000, or a year's (`inferences_per_year`).
+    """Return what a number of inferences costs.
 
     energy = E · PUE; carbon = energy · intensity; price = energy · price per kWh. The interval is the energy's
     own.
@@ -99,13 +101,9 @@ def cost_of(energy: EnergyPerInference, tariff: Tariff, inferences: float = 1.0)
         energy_kwh=kwh,
         carbon_g=None if tariff.intensity_g_per_kwh is None else _times(kwh, tariff.intensity_g_per_kwh),
         price=None if tariff.price_per_kwh is None else _times(kwh, tariff.price_per_kwh),
+        currency=tariff.currency,
         reason=f"not given: {', '.join(missing)}" if missing else "",
     )
-
-
-def inferences_per_year(rate_hz: float) -> float:
-    """Return the inferences of a year at a steady rate."""
-    return rate_hz * SECONDS_PER_YEAR
 
 
 def tops_per_watt(macs: int | None, energy: EnergyPerInference) -> float | None:

@@ -47,11 +47,11 @@ def total(readings: Sequence[Reading]) -> Reading:
         high=math.fsum(highs) if known else None,
         rails={} if reason else {f"{one.probe}/{rail}": j for one in readings for rail, j in one.rails.items()},
         coverage=min(one.coverage for one in readings),
-        note=f"the sum of {' and '.join(one.boundary for one in readings)}",
+        note="" if reason else f"the sum of {' and '.join(str(one.boundary) for one in readings)}",
     )
 
 
-def overlap(first: Boundary, second: Boundary) -> bool:
+def _overlap(first: Boundary | None, second: Boundary | None) -> bool:
     """Say whether two boundaries may hold the same joules."""
     return frozenset((first, second)) not in _APART
 
@@ -61,7 +61,7 @@ def _refusal(readings: Sequence[Reading]) -> str:
         if one.joules is None:
             return f"'{one.probe}' has no joules: {one.reason}"
         for other in readings[:index]:
-            if overlap(one.boundary, other.boundary):
+            if _overlap(one.boundary, other.boundary):
                 return (
                     f"joules of '{other.probe}' ({other.boundary}) and '{one.probe}' ({one.boundary}) are not "
                     "added: one may hold the other's"

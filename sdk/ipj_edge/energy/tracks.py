@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Protocol
 
 import msgspec
@@ -124,11 +125,8 @@ class CounterTrack:
 
     def pump(self) -> None:
         """Read the counter; a failure makes every open window invalid."""
-        with self._lock:
-            try:
-                self._counter.read()
-            except DRIVER_ERRORS as error:
-                self._failures.append(str(error))
+        with self._lock, suppress(*DRIVER_ERRORS):
+            self._read()
 
     def close(self) -> None:
         """Release the counter."""
@@ -136,14 +134,22 @@ class CounterTrack:
             self._closed = True
             self._counter.close()
 
+    def _read(self) -> tuple[float, dict[str, float]]:
+        """Read the counter; what a failed read lost is missing from every open window, not from the one that asked."""
+        try:
+            return self._counter.read()
+        except DRIVER_ERRORS as error:
+            self._failures.append(str(error))
+            raise
+
     def _read_edge(self) -> tuple[float, dict[str, float], float | None]:
-        time_s, joules = self._counter.read()
+        time_s, joules = self._read()
         if not self._align:
             return time_s, joules, None
         first, before_s = joules, time_s
         while time_s - before_s < 5 * self.facts.update_interval_s:
             last_s = time_s
-            time_s, joules = self._counter.read()
+            time_s, joules = self._read()
             if joules != first:
                 return time_s, joules, time_s - last_s
         return time_s, joules, None
@@ -162,12 +168,17 @@ class SamplerTrack:
         self._lock = threading.Lock()
         self._failures: list[str] = []
         self._closed = False
-        sampler.start()
+        try:
+            sampler.start()
+        except DRIVER_ERRORS:
+            sampler.stop()  # it holds a port, which the next program may want
+            raise
 
     def begin(self) -> Edge:
-        """Mark the moment on every rail."""
+        """Mark the moment on every rail; what failed before it is none of this window's."""
         with self._lock:
             _raise_if(self._closed)
+            self._drain()
             now_s = self._clocks.monotonic()
             marks = {name: running.mark(now_s) for name, running in self._running.items()}
             return Edge(time_s=now_s, failures=len(self._failures), marks=marks)

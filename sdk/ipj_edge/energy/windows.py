@@ -13,7 +13,7 @@ from ipj_edge.energy.rules import minimum_window_s, shortfall
 from ipj_edge.energy.totals import total
 from ipj_edge.energy.tracks import DRIVER_ERRORS, Edge, Span, Track
 from ipj_edge.errors import ConfigError, ProbeError
-from ipj_edge.values import Boundary, ProbeFacts, Provenance, Reading
+from ipj_edge.values import ProbeFacts, Reading
 
 # Samples may miss a tenth of a window; below that the figure rests on too much that nobody saw.
 MIN_COVERAGE = 0.9
@@ -33,16 +33,15 @@ class Absent:
 
     def reading(self, seconds: float) -> Reading:
         """Return a reading without joules."""
-        provenance: Provenance = self.facts.provenance if self.facts else "modelled"
-        boundary: Boundary = self.facts.boundary if self.facts else "process"
+        facts = self.facts
         return Reading(
             joules=None,
             reason=self.reason,
             seconds=seconds,
-            provenance=provenance,
-            boundary=boundary,
+            provenance=facts.provenance if facts else None,
+            boundary=facts.boundary if facts else None,
             probe=self.probe,
-            update_interval_s=self.facts.update_interval_s if self.facts else 0.0,
+            update_interval_s=facts.update_interval_s if facts else 0.0,
         )
 
 
@@ -170,9 +169,11 @@ def _too_short(facts: ProbeFacts, span: Span, joules: float, error: float, infer
             f"the window of {span.seconds:.3g} s is too short for ±{100 * error:g} %, which takes "
             f"{needed_s:.3g} s with this probe: {shortfall(needed_s, span.seconds, inferences)}"
         )
-    if joules == 0 and span.is_counter:
+    if joules > 0:
+        return ""
+    if span.is_counter:
         return f"the counter did not move in {span.seconds:.3g} s: less than its step of {facts.quantum_j:.3g} J"
-    return ""
+    return "every sample was 0 W: less than the sensor can show, or nothing is connected to it"
 
 
 def _begin(track: Track | Absent) -> tuple[Track, Edge] | Absent:

@@ -28,6 +28,7 @@ from ipj_edge.exits.values import (
     StageCost,
     StageCosts,
     Tuned,
+    TunedBundle,
     TuneRequest,
 )
 
@@ -45,6 +46,7 @@ __all__ = [
     "StageCosts",
     "TuneRequest",
     "Tuned",
+    "TunedBundle",
     "answering_exits",
     "check_policy",
     "check_record",

@@ -60,8 +60,11 @@ def make_record(
     )
 
 
-def write_exits(folder: Path, record: ExitsRecord) -> None:
-    """Write ``exits.json`` with its own digest into a bundle's folder; an old one is replaced at once or not at all.
+def write_exits(folder: Path, record: ExitsRecord) -> ExitsRecord:
+    """Write ``exits.json`` into a bundle's folder; an old one is replaced at once or not at all.
+
+    Returns:
+        What was written: the record with its own digest.
 
     Raises:
         DestinationError: the folder cannot be written, or the disk is full.
@@ -81,6 +84,7 @@ def write_exits(folder: Path, record: ExitsRecord) -> None:
             raise
     except OSError as error:
         raise DestinationError(f"cannot write {folder / EXITS_NAME}: {error.strerror}; nothing was changed") from error
+    return msgspec.json.decode(text, type=ExitsRecord)
 
 
 def read_exits(folder: Path) -> ExitsRecord | None:

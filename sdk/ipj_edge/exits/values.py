@@ -161,6 +161,20 @@ class ExitsRecord(msgspec.Struct, frozen=True, kw_only=True):
     never: Expectation
 
 
+class TunedBundle(msgspec.Struct, frozen=True, kw_only=True):
+    """A tuning as ``ipj-edge exits tune --json`` writes it and ``ipj-edge report`` reads it.
+
+    Attributes:
+        name: Name of the bundle's folder.
+        record: What was written into its ``exits.json``.
+        front: Trades between cost and accuracy seen on the way, cheapest first. Not certified.
+    """
+
+    name: str = ""
+    record: ExitsRecord
+    front: tuple[FrontPoint, ...] = ()
+
+
 class TuneRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What the user wants.
 

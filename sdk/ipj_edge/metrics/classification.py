@@ -9,9 +9,11 @@ from ipj_edge.metrics.bootstrap import bootstrap_interval
 from ipj_edge.metrics.score import Batch, Score, rate
 from ipj_edge.protocols import Array
 
+_NO_CLASS = -1
+
 
 def top1_correct(scores: Array, labels: Array) -> int:
-    """Count samples whose largest score is at their label.
+    """Count samples whose largest score is at their label; one with a score that is no number is wrong.
 
     Args:
         scores: Shape (n, classes).
@@ -20,11 +22,10 @@ def top1_correct(scores: Array, labels: Array) -> int:
     Raises:
         DataError: shapes do not fit, or a label is no class of the model.
     """
-    check_classes(scores, labels)
-    return int((scores.argmax(axis=1) == labels).sum())
+    return int(TopK(1).correct(scores, labels).sum())
 
 
-def check_classes(scores: Array, labels: Array, what: str = "top-1") -> None:
+def check_classes(scores: Array, labels: Array, what: str) -> None:
     """Check that scores are (n, classes) and labels n class numbers.
 
     Raises:
@@ -88,7 +89,9 @@ class F1:
         check_classes(scores, batch.labels, self.name)
         if self._average == "binary" and scores.shape[1] != 2:
             raise DataError(f"f1-binary is for two classes, the model has {scores.shape[1]}")
-        pairs, counts = np.unique(np.stack([batch.labels, scores.argmax(axis=1)]), axis=1, return_counts=True)
+        # A score that is no number is larger than nothing: such a sample is a guess at no class.
+        guesses = np.where(np.isnan(scores).any(axis=1), _NO_CLASS, scores.argmax(axis=1))
+        pairs, counts = np.unique(np.stack([batch.labels, guesses]), axis=1, return_counts=True)
         for label, guess, count in zip(*pairs.tolist(), counts.tolist(), strict=True):
             self._cells[label, guess] = self._cells.get((label, guess), 0) + count
 
@@ -107,7 +110,8 @@ class F1:
     def _of(self, pairs: Array, counts: Array) -> float:
         classes = int(pairs.max()) + 1
         labelled = np.bincount(pairs[:, 0], counts, classes)
-        guessed = np.bincount(pairs[:, 1], counts, classes)
+        some = pairs[:, 1] != _NO_CLASS
+        guessed = np.bincount(pairs[some, 1], counts[some], classes)
         hits = pairs[:, 0] == pairs[:, 1]
         right = np.bincount(pairs[hits, 0], counts[hits], classes)
         occurs = labelled + guessed > 0

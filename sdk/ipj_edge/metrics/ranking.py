@@ -11,6 +11,8 @@ from ipj_edge.metrics.score import Batch, Score
 from ipj_edge.protocols import Array
 from ipj_edge.values import Interval
 
+_NO_NUMBERS = "the model's scores are not all numbers"
+
 
 def auc(scores: Array, positive: Array, weights: Array | None = None) -> float:
     """Return the probability that a positive scores above a negative, ties counting half (Mann–Whitney).
@@ -80,6 +82,8 @@ class Auc:
         scores, labels = np.concatenate(self._scores), np.concatenate(self._labels)
         if scores.ndim == 1:
             return ranked(self.name, scores, labels == 1)
+        if not np.isfinite(scores).all():
+            return Score(metric=self.name, value=None, reason=_NO_NUMBERS, n=len(labels))
         areas = [auc(scores[:, one], labels == one) for one in range(scores.shape[1])]
         value = float(np.mean(areas))
         if not np.isfinite(value):
@@ -115,7 +119,7 @@ def ranked(metric: str, scores: Array, positive: Array) -> Score:
     if positive.all() or not positive.any():
         return Score(metric=metric, value=None, reason="the data has one class only: nothing to rank", n=len(scores))
     if not np.isfinite(scores).all():
-        return Score(metric=metric, value=None, reason="the model's scores are not all numbers", n=len(scores))
+        return Score(metric=metric, value=None, reason=_NO_NUMBERS, n=len(scores))
     interval = auc_interval(scores, positive)
     return Score(
         metric=metric, value=interval.value, low=interval.low, high=interval.high, n=len(scores), interval="bootstrap"

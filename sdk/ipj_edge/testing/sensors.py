@@ -73,12 +73,14 @@ class HandSampler:
 
     Attributes:
         error: Raised by the next drains while it is set.
+        fail_once: Raised by the next drain alone, as by a read that failed since the last one.
         running: Whether it was started and not stopped.
     """
 
     def __init__(self, facts: ProbeFacts, rails: Sequence[Rail]) -> None:
         self.facts, self.rails = facts, tuple(rails)
         self.error: Exception | None = None
+        self.fail_once: Exception | None = None
         self.running = False
         self._samples: list[tuple[float, float]] = []
 
@@ -92,8 +94,9 @@ class HandSampler:
 
     def drain(self) -> dict[str, tuple[Array, Array]]:
         """Return and forget what was put in."""
-        if self.error is not None:
-            raise self.error
+        failure, self.fail_once = self.fail_once or self.error, None
+        if failure is not None:
+            raise failure
         samples, self._samples = self._samples, []
         table = np.asarray(samples, dtype=np.float64).reshape(len(samples), 2)
         return {rail.name: (table[:, 0], table[:, 1]) for rail in self.rails}

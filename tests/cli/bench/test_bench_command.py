@@ -13,8 +13,21 @@ import pytest
 
 from ipj_edge.benchmark import BenchResult
 from ipj_edge.benchmark.files import read_result
+from ipj_edge.testing.hwmon import FakeSysfs
 
 QUICK = ("--window", "0.05", "--windows", "3", "--probe", "modelled", "--error", "50%")
+
+
+def test_a_required_measurement_that_fails_in_every_window_is_exit_code_8(spin_bundle, tmp_path, ipj_edge_cli):
+    """A meter that can be opened and then shows nothing must not let a gate in CI pass without joules."""
+    sysfs = FakeSysfs(tmp_path / "sys")
+    sysfs.hwmon("ltc2947", {"energy1_input": 1_000_000})
+    options = ("--probe", "hwmon", "--sysfs-root", sysfs.root, "--windows", "2", "--window", "0.05", "--error", "90%")
+    ran = ipj_edge_cli("bench", spin_bundle(tmp_path), *options, "--require-measured")
+    assert ran.code == 8, ran
+    assert "did not move" in ran.err
+    ran = ipj_edge_cli("bench", spin_bundle(tmp_path, name="other"), *options)
+    assert ran.code == 0, ran
 
 
 def test_every_scenario_is_an_entry_with_its_own_figures(spin_bundle, labelled, tmp_path, ipj_edge_cli):
@@ -83,6 +96,7 @@ def test_a_bundle_slower_than_its_fp32_twin_is_flagged(spin_bundle, tmp_path, ip
         (("none.ipj",), 9, "none.ipj"),
         (("{bundle}", "--scenario", "single-stream", "--batch", "4"), 2, "multi-stream or offline"),
         (("{bundle}", "--every", "20"), 2, "its unit"),
+        (("{bundle}", "--json", "same.txt", "--csv", "./same.txt"), 2, "only one output can go to"),
         (("{bundle}", "--metric", "speed"), 2, "unknown metric"),
         (("{bundle}", "--data", "none.npz"), 2, "no such file"),
         (("{bundle}", "--json", "-", "--csv", "-"), 2, "stdout"),

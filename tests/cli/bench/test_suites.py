@@ -59,12 +59,38 @@ def test_a_sweep_is_every_combination_that_makes_sense(suite):
         ('rounds = 0\n[[sweep]]\nbundles = ["dist/*.ipj"]', "at least 1"),
         ('[[sweep]]\nbundles = ["dist/*.ipj"]\n[[sweep]]\nbundles = ["dist/*.ipj"]', "same cell"),
         ("[[sweep", "cannot read the suite"),
+        # A gate that can never close, or closes on the better models, is no gate.
+        ('[[sweep]]\nbundles = ["dist/*.ipj"]\nat_least = { "top-1" = "90" }', "unit is one of %"),
+        ('[[sweep]]\nbundles = ["dist/*.ipj"]\nat_least = { "top-1" = "90ms" }', "unit is one of %"),
+        ('[[sweep]]\nbundles = ["dist/*.ipj"]\nat_least = { "top-on" = "90%" }', "unknown metric 'top-on'"),
+        ('[[sweep]]\nbundles = ["dist/*.ipj"]\nat_least = { "auc" = "90%" }', "not among the metrics"),
+        ('[[sweep]]\nbundles = ["dist/*.ipj"]\nat_least = { "latency_s.p99" = "20ms" }', "less is better"),
     ],
 )
 def test_a_suite_that_cannot_be_used_says_why(suite, text, said):
     suite.write_text(text)
     with pytest.raises(ConfigError, match=said):
         load_suite(suite, BenchOptions())
+
+
+def test_a_target_goes_by_the_name_that_the_result_has(suite):
+    suite.write_text('[[sweep]]\nbundles = ["dist/*.ipj"]\nmetrics = ["top1"]\nat_least = { "top1" = "90%" }')
+    assert {tuple(cell.at_least.items()) for cell in load_suite(suite, BenchOptions()).cells} == {(("top-1", 0.9),)}
+
+
+def test_a_target_that_cannot_be_judged_is_not_met(suite, tmp_path, ipj_edge_cli):
+    bundles = '[[sweep]]\nbundles = ["dist/work.spin-cpu.fp32.ipj"]\nat_least = { "top-1" = "1%" }'
+    suite.write_text(f'rounds = 1\nwindows = 1\nwindow = "20ms"\nerror = "90%"\n{bundles}')
+    ran = ipj_edge_cli("bench", "--suite", suite, "--probe", "none", "--json", tmp_path / "r.json")
+    assert "not judged: no labels were given" in ran.out
+    assert ran.code == 5, ran
+
+
+def test_an_option_that_the_suite_decides_is_refused(suite, tmp_path, ipj_edge_cli):
+    options = ("--windows", "20", "--data", "other.npz", "--threads", "1")
+    ran = ipj_edge_cli("bench", "--suite", suite, *options, "--json", tmp_path / "r.json")
+    assert ran.code == 2, ran
+    assert "--data, --windows: with --suite, the suite's file says that" in ran.err
 
 
 def test_a_suite_runs_in_turns_and_leaves_one_result(suite, tmp_path, ipj_edge_cli):

@@ -12,6 +12,7 @@ import pytest
 
 import ipj_edge
 from ipj_edge.exits import read_exits
+from ipj_edge.testing.hwmon import FakeSysfs
 
 
 @pytest.fixture
@@ -49,6 +50,21 @@ def test_the_result_has_policy_certificate_costs_and_front(tuned: Path) -> None:
     assert certificate["files"].keys() == {"model.onnx", "stage1.onnx", "stage2.onnx", "stage3.onnx"}
     assert result["record"]["costs"]["unit"] == "MAC"
     assert len(result["front"]) > 1
+    assert result["record"] == json.loads((tuned / "exits.json").read_text())
+
+
+def test_the_report_shows_what_tune_wrote(tuned: Path, exit_data: Path, ipj_edge_cli: Callable) -> None:
+    folder = tuned.parent
+    ran = ipj_edge_cli(
+        "bench", tuned, "--data", exit_data / "test.npz", "--threads", "1", "--window", "0.05", "--json",
+        folder / "result.json",
+    )  # fmt: skip
+    assert ran.code == 0, ran
+    ran = ipj_edge_cli("report", folder / "result.json", folder / "tuned.json", "-o", folder / "report.html")
+    assert ran.code == 0, ran
+    page = (folder / "report.html").read_text()
+    assert "What the stages cost" in page
+    assert '"name":"exits.ipj"' in page.replace(" ", "")
 
 
 @pytest.mark.parametrize("batch", [1, 8])
@@ -137,6 +153,22 @@ def test_options_that_cannot_be_used(
     assert ran.code == 2, ran
     assert message in ran.err
     assert not (copy / "exits.json").exists()
+
+
+def test_a_meter_is_asked_by_its_options_and_no_joules_are_said_or_refused(
+    copy: Path, exit_data: Path, tmp_path: Path, ipj_edge_cli: Callable
+) -> None:
+    FakeSysfs(tmp_path / "sys").hwmon("ltc2947", {"energy1_input": 1_000_000})
+    command = ("exits", "tune", copy, "--data", exit_data / "tune.npz", "--window", "0.02", "--windows", "2")
+    meter = ("--probe", "hwmon", "--sysfs-root", tmp_path / "sys")
+    ran = ipj_edge_cli(*command, *meter, "--require-measured")
+    assert ran.code == 8, ran
+    assert "did not move" in ran.err
+    assert not (copy / "exits.json").exists()
+    ran = ipj_edge_cli(*command, *meter)
+    assert ran.code in (0, 5), ran
+    assert "seconds are minimised" in ran.err
+    assert "did not move" in ran.err
 
 
 def test_a_model_with_one_exit_cannot_be_tuned(bundles: Path, digits: Path, ipj_edge_cli: Callable) -> None:

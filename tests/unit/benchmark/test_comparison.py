@@ -12,6 +12,16 @@ def _verdicts(comparison):
     return {check.figure: check.verdict for check in comparison.checks}
 
 
+def test_two_probes_of_one_boundary_are_not_compared_unasked(make_entry, result_with):
+    """The gain error of a sensor cancels in a ratio only when both sides are its own."""
+    base = result_with(make_entry(probe=("ppk2", "measured", "rails")))
+    new = result_with(make_entry(probe=("lpm01a", "measured", "rails"), slower=1.1))
+    with pytest.raises(ConfigError, match="joules by ppk2 against joules by lpm01a; add --allow probe"):
+        compare(base, new)
+    allowed = compare(base, new, Limits(allow=["probe"]))
+    assert any("lpm01a" in note for note in allowed.notes)
+
+
 def test_a_result_compared_with_itself_passes(make_entry, result_with):
     one = result_with(make_entry(), make_entry("net.openvino-cpu.fp32.ipj", noise=0.3))
     comparison = compare(one, one)
@@ -61,6 +71,20 @@ def test_worse_than_allowed_within_the_noise_is_inconclusive_and_passes(make_ent
     comparison = compare(base, new)
     assert not comparison.regressed
     assert "inconclusive" in _verdicts(comparison).values()
+
+
+def test_a_window_without_joules_does_not_turn_noise_into_a_regression(make_entry, result_with):
+    """The others still tell noise from change; the bare figures would not."""
+
+    def with_a_lost_window(entry):
+        lost = msgspec.structs.replace(entry.windows[0], joules=None, reason="a sample was lost")
+        return msgspec.structs.replace(entry, windows=(lost, *entry.windows[1:]))
+
+    base = result_with(with_a_lost_window(make_entry(seed=5, noise=0.2, windows=8)))
+    new = result_with(with_a_lost_window(make_entry(seed=6, noise=0.2, windows=8, slower=1.2)))
+    check = next(check for check in compare(base, new).checks if check.figure == "joules_per_inference")
+    assert check.low is not None
+    assert check.verdict != "regression"
 
 
 def test_suspiciously_faster_is_flagged_and_passes(make_entry, result_with):

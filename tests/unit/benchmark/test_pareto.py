@@ -1,7 +1,9 @@
 import pytest
 
+from ipj_edge.benchmark.figures import figure_named, read_limit
 from ipj_edge.benchmark.pareto import names_of, rank
 from ipj_edge.errors import ConfigError
+from ipj_edge.metrics import Score
 
 
 def test_the_front_holds_what_nothing_beats_and_the_cheapest_within_limits_is_chosen(make_entry):
@@ -45,6 +47,38 @@ def test_an_entry_without_joules_or_accuracy_is_left_out_with_the_reason(make_en
 def test_equal_points_are_both_on_the_front(make_entry):
     (group,) = rank([make_entry("a.tflite-cpu.int8.ipj"), make_entry("b.tflite-cpu.int8.ipj")])
     assert len(names_of(group)) == 2
+
+
+def test_an_entry_without_the_metric_of_a_limit_misses_it(make_entry):
+    scored = make_entry("a.tflite-cpu.int8.ipj", quality=(Score(metric="auc", value=0.95, n=100),))
+    plain = make_entry("b.tflite-cpu.int8.ipj", slower=0.5)
+    (group,) = rank([scored, plain], least={"auc": 0.9})
+    assert group.chosen is scored
+    assert [one.misses for one in group.candidates] == [(), ("no auc",)]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("latency_s.p99", "20ms", 0.02),
+        ("joules_per_inference", "3mJ", 0.003),
+        ("accuracy", "90%", 0.9),
+        ("bytes", "1MB", 1e6),
+        ("throughput_hz", "2kHz", 2000.0),
+        ("ipj", "300", 300.0),
+    ],
+)
+def test_a_limit_is_read_in_the_figures_own_unit(name, text, value):
+    assert read_limit(figure_named(name), text) == pytest.approx(value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("latency_s.p99", "20"), ("latency_s.p99", "20mJ"), ("joules_per_inference", "1s"), ("accuracy", "90")],
+)
+def test_a_limit_without_its_unit_or_in_anothers_is_refused(name, text):
+    with pytest.raises(ConfigError, match=f"'{text}' is no limit of {name}"):
+        read_limit(figure_named(name), text)
 
 
 def test_an_unknown_figure_is_refused(make_entry):

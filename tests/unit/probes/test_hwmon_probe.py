@@ -180,6 +180,9 @@ def test_a_counter_that_goes_back_is_an_error_not_a_negative_or_a_wrap(sysfs: Fa
     (chip / "energy1_input").write_text("100\n")
     with pytest.raises(ProbeReadError, match=r"went back.*reset"):
         counter.read()
+    # It counts on from there, so that later windows are good.
+    (chip / "energy1_input").write_text("1000100\n")
+    assert counter.read()[1] == {"energy1": pytest.approx(1.0)}
 
 
 def test_power_that_flows_backwards_is_an_error_not_negative_energy(sysfs: FakeSysfs):

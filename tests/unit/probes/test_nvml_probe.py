@@ -72,6 +72,9 @@ def test_a_counter_that_goes_back_was_reset_and_is_never_taken_for_a_wrap():
     fake[1].energy_mj = 3
     with pytest.raises(ProbeReadError, match=rf"{B} went back.*reloaded"):
         counter.read()
+    before = counter.read()[1]
+    fake[1].energy_mj += 2000
+    assert counter.read()[1][B] - before[B] == pytest.approx(2.0)
 
 
 def test_a_gpu_without_a_counter_gives_power_and_says_so():

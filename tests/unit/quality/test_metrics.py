@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sklearn import metrics as theirs
 
 from ipj_edge.errors import ConfigError, DataError
-from ipj_edge.metrics import Batch, make_metric
+from ipj_edge.metrics import Batch, make_metric, top1_correct
 
 
 def _score(name, outputs, labels, *, meaning="logits", inputs=None, parts=3):
@@ -203,3 +203,25 @@ def test_the_bootstrap_covers_what_it_claims():
         score = _score("mse", wanted + rng.normal(size=wanted.shape), wanted, meaning="other")
         covered += score.low <= 1.0 <= score.high
     assert covered >= 88
+
+
+def test_answers_that_are_no_numbers_are_no_guess_of_class_0():
+    """numpy's argmax of a row of NaN is 0: a dead model on samples of class 0 would be perfect."""
+    dead, labels = np.full((60, 3), np.nan, np.float32), np.zeros(60, np.int64)
+    assert _score("f1", dead, labels).value == 0.0
+    assert top1_correct(dead, labels) == 0
+
+
+def test_half_the_answers_that_are_no_numbers_cost_recall_and_no_precision():
+    scores, labels = np.eye(2, dtype=np.float32)[[0, 0, 1, 1]], np.array([0, 0, 1, 1])
+    scores[:1] = np.nan
+    # Class 0: one of two found, no wrong guess: 2/3; class 1: 1.
+    assert _score("f1", scores, labels).value == pytest.approx((2 / 3 + 1) / 2)
+
+
+def test_an_area_over_several_classes_does_not_rank_what_is_no_number():
+    logits, labels = _data()
+    logits[:5] = np.nan
+    score = _score("auc", logits, labels)
+    assert score.value is None
+    assert "not all numbers" in score.reason

@@ -17,15 +17,16 @@ from string import Template
 from ipj_edge.benchmark.files import encode
 from ipj_edge.benchmark.pairs import title
 from ipj_edge.benchmark.report import parts
-from ipj_edge.benchmark.report.tuned import Tuned, is_tuned, read_tuned
+from ipj_edge.benchmark.report.tuned import is_tuned, read_tuned
 from ipj_edge.benchmark.report.view import kind_text, view_of
 from ipj_edge.benchmark.results import BenchResult, Entry
 from ipj_edge.errors import DataError
+from ipj_edge.exits import TunedBundle
 
-__all__ = ["Tuned", "is_tuned", "read_tuned", "render"]
+__all__ = ["is_tuned", "read_tuned", "render"]
 
 
-def render(results: Sequence[BenchResult], tuned: Sequence[Tuned] = ()) -> str:
+def render(results: Sequence[BenchResult], tuned: Sequence[TunedBundle] = ()) -> str:
     """Return the page for one or several results, with the tunings of early exits.
 
     Raises:
@@ -60,7 +61,7 @@ _FOOTER = (
 )
 
 
-def _body(results: Sequence[BenchResult], entries: Sequence[Entry], tuned: Sequence[Tuned]) -> list[str]:
+def _body(results: Sequence[BenchResult], entries: Sequence[Entry], tuned: Sequence[TunedBundle]) -> list[str]:
     found = [
         parts.warnings(entries, tuned),
         parts.cards(entries),
@@ -121,7 +122,7 @@ def _side_by_side(*charts: str) -> str:
     return f'<div class="two">{"".join(charts)}</div>'
 
 
-def _tuning(tuned: Sequence[Tuned]) -> str:
+def _tuning(tuned: Sequence[TunedBundle]) -> str:
     if not any(one.front for one in tuned):
         return parts.stages(tuned)
     note = "Every point is a set of thresholds, judged on samples it was not searched on; the large one was chosen."

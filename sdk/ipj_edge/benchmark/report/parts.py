@@ -7,22 +7,24 @@ from html import escape
 
 from ipj_edge.benchmark.pairs import title
 from ipj_edge.benchmark.pareto import rank
-from ipj_edge.benchmark.report.tuned import Tuned
 from ipj_edge.benchmark.report.view import kind_text, short_name
 from ipj_edge.benchmark.results import BenchResult, Entry
 from ipj_edge.benchmark.tables import mode_text
+from ipj_edge.energy import Cost
+from ipj_edge.exits import TunedBundle
 from ipj_edge.units import bytes_text, interval_text, joules_text, seconds_text
 
 
-def warnings(entries: Sequence[Entry], tuned: Sequence[Tuned]) -> str:
+def warnings(entries: Sequence[Entry], tuned: Sequence[TunedBundle]) -> str:
     """Return what a reader has to know first; the same warning of several entries is said once."""
     said: dict[str, list[str]] = {}
     for entry in entries:
         for text in _warnings_of(entry):
             said.setdefault(text, []).append(title(entry))
     for one in tuned:
-        if one.certificate.method == "none":
-            said.setdefault(f"the exits are not certified: {one.certificate.reason}", []).append(one.name)
+        certificate = one.record.certificate
+        if not certificate.holds:
+            said.setdefault(f"the exits are not certified: {certificate.reason}", []).append(one.name)
     if not said:
         return ""
     items = "".join(f"<li>{escape(_sentence(text))} {_whose(names, len(entries))}</li>" for text, names in said.items())
@@ -137,14 +139,15 @@ def environment(result: BenchResult) -> str:
     )
 
 
-def stages(tuned: Sequence[Tuned]) -> str:
+def stages(tuned: Sequence[TunedBundle]) -> str:
     """Return what every stage costs, from the tuning."""
     rows = "".join(
         f"<tr><td class='name'><b>{escape(one.name)}</b></td><td data-label='stage'>{index + 1}</td>"
-        f"<td data-label='cost' class='num'>{escape(_cost_text(stage.fixed + stage.per_row, one.costs.unit))}</td>"
-        f"<td data-label='source'>{escape(one.costs.source)}</td></tr>"
+        f"<td data-label='cost' class='num'>{escape(_cost_text(stage.fixed + stage.per_row, costs.unit))}</td>"
+        f"<td data-label='source'>{escape(costs.source)}</td></tr>"
         for one in tuned
-        for index, stage in enumerate(one.costs.stages)
+        for costs in (one.record.costs,)
+        for index, stage in enumerate(costs.stages)
     )
     heads = ("bundle", "stage", "cost at batch 1", "source")
     return _section("stages", "What the stages cost", "", heads, rows) if rows else ""
@@ -159,7 +162,7 @@ class _Ranges:
         self.joules = _span([0.0, *(own.high or own.value or 0.0 for own in joules)])
         self.latency = _span([0.0, *(entry.latency_s.p99 for entry in entries)])
         rates = [entry.ipj for entry in entries if entry.ipj is not None]
-        self.ipj = _span([0.0, *(own.high for own in rates)])
+        self.ipj = _span([0.0, *(own.high or own.value for own in rates)])
 
 
 def _summary_row(entry: Entry, ranges: _Ranges) -> str:
@@ -262,12 +265,18 @@ def _energy_row(entry: Entry, priced: Sequence[str]) -> str:
         "energy × delay": "—" if entry.energy_delay_js is None else f"{entry.energy_delay_js.value:.3g} J·s",
         "TOPS/W": "—" if entry.tops_per_watt is None else f"{entry.tops_per_watt:.3g}",
         "carbon / 1,000": "—" if cost is None or cost.carbon_g is None else f"{cost.carbon_g.value:.3g} g",
-        "price / 1,000": "—" if cost is None or cost.price is None else f"{cost.price.value:.3g}",
+        "price / 1,000": "—"
+        if cost is None or cost.price is None
+        else f"{cost.price.value:.3g} {cost.currency}".strip(),
         "provenance": f"{kind_text(entry)} ({own.probe}), {own.windows} windows, gain error {gain}",
     }
     left_out = {"carbon / 1,000", "price / 1,000"} - set(priced)
     drawn = "".join(_plain(label, text) for label, text in cells.items() if label not in left_out)
     return f"<tr>{_name(entry)}{drawn}</tr>"
+
+
+def _price_text(cost: Cost | None) -> str:
+    return "—" if cost is None or cost.price is None else f"{cost.price.value:.3g} {cost.currency}".strip()
 
 
 def _plain(label: str, text: str) -> str:

@@ -7,11 +7,11 @@ from typing import Any
 
 from ipj_edge.benchmark.pairs import title
 from ipj_edge.benchmark.pareto import rank
-from ipj_edge.benchmark.report.tuned import Tuned
 from ipj_edge.benchmark.results import Entry, WindowRecord, energy_kind
+from ipj_edge.exits import TunedBundle
 
 
-def view_of(entries: Sequence[Entry], tuned: Sequence[Tuned]) -> dict[str, Any]:
+def view_of(entries: Sequence[Entry], tuned: Sequence[TunedBundle]) -> dict[str, Any]:
     """Return the data of all charts."""
     candidates = [one for group in rank(entries) for one in group.candidates]
     front = [one.entry for one in candidates if one.on_front]
@@ -24,7 +24,7 @@ def view_of(entries: Sequence[Entry], tuned: Sequence[Tuned]) -> dict[str, Any]:
 
 def kind_text(entry: Entry) -> str:
     """Return what an entry's joules are: ``measured, package``."""
-    return ", ".join(energy_kind(entry))
+    return ", ".join(map(str, energy_kind(entry)))
 
 
 def short_name(entry: Entry) -> str:
@@ -101,17 +101,18 @@ def _window(window: WindowRecord) -> dict[str, Any]:
     }
 
 
-def _tuned(tuned: Tuned) -> dict[str, Any]:
-    points = [*(one.expected for one in tuned.front), tuned.expected, tuned.never]
+def _tuned(tuned: TunedBundle) -> dict[str, Any]:
+    record = tuned.record
+    points = [*(one.expected for one in tuned.front), record.expected, record.never]
     return {
         "name": tuned.name,
-        "unit": tuned.costs.unit,
+        "unit": record.costs.unit,
         "front": [
             {
                 "cost": point.cost,
                 "accuracy": point.accuracy.value if point.accuracy else 1 - point.risk,
                 "leave": ", ".join(map(str, point.leavers[:-1])) or "none",
-                "chosen": point is tuned.expected,
+                "chosen": point is record.expected,
             }
             for point in points
         ],
