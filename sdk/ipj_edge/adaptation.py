@@ -61,7 +61,7 @@ class InputAdapter:
             raise InputError(f"'{self.name}': expected shape {shape_text(self._spec)}, got {np.shape(value)}")
         if not array.flags.c_contiguous:
             array = np.ascontiguousarray(array)
-        if self._refuse_nan and array.size and isnan(np.minimum.reduce(array, axis=None)):
+        if self._refuse_nan and array.size and isnan(np.vdot(array, array)):
             raise InputError(f"'{self.name}' holds NaN, which an int8 model would answer as if it were a number")
         return array if self._quantize is None else self._quantize(array)
 

@@ -33,8 +33,7 @@ def test_the_four_tasks_reach_their_quality_where_there_is_data(prepared, ipj_ed
     assert entries["vww"].accuracy.value >= 0.80
     for task in ("kws", "ic", "vww"):
         assert entries[task].targets[0].met
-    assert entries["ad"].targets[0].met is None
-    assert "no labels" in entries["ad"].targets[0].reason
+    assert entries["ad"].targets == ()  # nothing to judge it by: the folder has no labels for it
     assert all(len(entry.windows) == 5 for entry in entries.values())
     assert "top-1 0.9020, target 0.9: met" in ran.out
     rows = runpy.run_path(str(EXAMPLE))["tiny_row"]
