@@ -11,7 +11,6 @@ a hard one.
 
 from __future__ import annotations
 
-import argparse
 import math
 from pathlib import Path
 
@@ -19,6 +18,7 @@ import numpy as np
 import torch
 from compress_bench import mnist
 from early_exit import WEIGHTS, build
+from early_exit_bench import parser
 
 from ipj_edge.exits import Gate, Provenance, StageCost, StageCosts, TuneRequest
 from ipj_edge.exits.tuning import tune
@@ -62,12 +62,11 @@ def harm(gate: Gate | None, logits: list[np.ndarray], labels: np.ndarray) -> tup
 
 def main() -> None:
     """Draw, certify, count, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", nargs="?", default="../shared/data", type=Path)
-    parser.add_argument("--splits", type=int, default=200)
-    chosen = parser.parse_args()
+    given = parser(__doc__ or "")
+    given.add_argument("--splits", type=int, default=200)
+    chosen = given.parse_args()
     if not WEIGHTS.exists():
-        parser.exit(1, "run early_exit.py first: it trains the network\n")
+        given.exit(1, "run early_exit.py first: it trains the network\n")
     logits, labels = answers(chosen.data)
     macs = costs()
     rule = load_exit_rule("max-probability")

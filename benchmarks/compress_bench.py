@@ -19,8 +19,9 @@ from torch import nn
 
 import ipj_edge
 from ipj_edge.conversion import ConvertRequest, convert
+from ipj_edge.data import Samples, digest
 from ipj_edge.values import Precision, TrainedRanges
-from ipj_edge_compress import ArrayBatches, MultiExit
+from ipj_edge_compress import MultiExit, Quantized
 from ipj_edge_compress.checkpoints import save_atomically
 from ipj_edge_compress.losses import logits_of
 from ipj_edge_compress.programs import export
@@ -89,16 +90,10 @@ def arguments(text: str, *, minutes: float, **more: Any) -> argparse.Namespace:
     return parser.parse_args()
 
 
-def cifar_data(data: Path, *, size: int = 64, mirrored: bool = False) -> tuple[ArrayBatches, ArrayBatches, np.ndarray]:
-    """Return training batches (4,000 images, and their mirror images), test batches (1,000) and the training images."""
-    images, labels = cifar.load_images(data / "cifar10", "train")
-    test_images, test_labels = cifar.load_images(data / "cifar10", "test")
-    seen = np.concatenate([images, images[..., ::-1]]) if mirrored else images
-    return (
-        ArrayBatches(seen, np.resize(labels, len(seen)), size=size, seed=0),
-        ArrayBatches(test_images, test_labels, size=250),
-        images,
-    )
+def trained_ranges(made: Quantized, calibration: np.ndarray) -> TrainedRanges:
+    """Return the ranges of a network trained for int8, and the inputs they were recorded with."""
+    samples = Samples(arrays={"x": calibration}, labels=None, count=len(calibration))
+    return TrainedRanges(calibration_sha256=digest(samples), activations=made.ranges)
 
 
 def resnet(data: Path, depth: int) -> nn.Module:

@@ -19,13 +19,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from compress_bench import BLACK, Clock, Kept, OutOfTime, arguments, bundle_of, cifar, resnet, seconds_on
+from compress_bench import (
+    BLACK,
+    Clock,
+    Kept,
+    OutOfTime,
+    arguments,
+    bundle_of,
+    cifar,
+    resnet,
+    seconds_on,
+    trained_ranges,
+)
 from torch import nn
 
 import ipj_edge
-from ipj_edge.data import Samples, digest
 from ipj_edge.energy import Meter
-from ipj_edge.values import TrainedRanges
 from ipj_edge_compress import (
     Quantized,
     Teaching,
@@ -135,8 +144,7 @@ def _costs(parts: dict[str, Callable[[], TrainReport]], passes: dict[str, float]
 
 def _report(chosen: Any, plain: nn.Module, made: Quantized, calibration: np.ndarray, costs: dict[str, Cost]) -> None:
     images, labels = cifar.load_images(chosen.data / "cifar10", "test")
-    samples = Samples(arrays={"x": calibration}, labels=None, count=len(calibration))
-    ranges = TrainedRanges(calibration_sha256=digest(samples), activations=made.ranges)
+    ranges = trained_ranges(made, calibration)
     reached, bundles = {}, {}
     with tempfile.TemporaryDirectory() as folder:
         into = Path(folder)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from compress_bench import BLACK, Clock, Kept, OutOfTime, arguments, cifar, cifar_data, resnet
+from compress_bench import BLACK, Clock, Kept, OutOfTime, arguments, cifar, resnet
 from torch import nn
 
 from ipj_edge_compress import ArrayBatches, Teaching, TrainPlan, Variation, VariedImages, accuracy, distil, train
@@ -30,7 +30,7 @@ def main() -> None:
     """Train both ways with every seed and print mean and spread."""
     chosen = arguments(__doc__ or "", minutes=90, epochs=10, seeds=3, models=Path())
     clock, kept = Clock(chosen.minutes), Kept(chosen.models)
-    _, test, _ = cifar_data(chosen.data)
+    test = ArrayBatches(*cifar.load_images(chosen.data / "cifar10", "test"), size=250)
     example = torch.zeros(2, 3, 32, 32)
     teacher = resnet(chosen.data, 56)
     share = size_of(cifar.resnet8(), example).macs / size_of(teacher, example).macs

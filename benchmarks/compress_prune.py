@@ -38,6 +38,8 @@ SETTINGS: dict[str, Any] = {
     "epochs": 100, "criterion": "l1", "scope": "layer", "rounds": 1, "rate": 3e-3, "size": 64, "mix": 0.5, "patch": 0.5,
     "alpha": 1.0, "feature": 1.0, "aside": 0,
 }  # fmt: skip
+# Groups of the network whose features are compared with the original's.
+GROUPS = {name: name for name in ("layer1", "layer2", "layer3")}
 EXAMPLE = torch.zeros(2, 3, 32, 32)
 
 
@@ -93,7 +95,7 @@ def _pruned(original: nn.Module, bench: Bench) -> nn.Module:
     varied = VariedImages(bench.images, bench.labels, how, size=chosen.size)
     teaching = Teaching(
         temperature=4.0, alpha=chosen.alpha, feature_weight=chosen.feature,
-        features={name: name for name in ("layer1", "layer2", "layer3")} if chosen.feature else {},
+        features=GROUPS if chosen.feature else {},
     )  # fmt: skip
     epochs = chosen.epochs // chosen.rounds
     plan = TrainPlan(epochs=epochs, learning_rate=chosen.rate, schedule="one-cycle", precision="bf16")

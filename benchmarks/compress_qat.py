@@ -17,11 +17,9 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from compress_bench import TARGETS, Clock, Kept, OutOfTime, arguments, bundle_of
+from compress_bench import TARGETS, Clock, Kept, OutOfTime, arguments, bundle_of, trained_ranges
 from torch import nn
 
-from ipj_edge.data import Samples, digest
-from ipj_edge.values import TrainedRanges
 from ipj_edge_compress import ArrayBatches, Quantized, TrainPlan, accuracy, train, train_quantized
 
 SPREAD_DECADES = (0.65, 0.55, 0.45)
@@ -93,8 +91,7 @@ class Split(NamedTuple):
 
 
 def _compare(net: nn.Module, made: Quantized, split: Split) -> None:
-    samples = Samples(arrays={"x": split.calibration}, labels=None, count=len(split.calibration))
-    ranges = TrainedRanges(calibration_sha256=digest(samples), activations=made.ranges)
+    ranges = trained_ranges(made, split.calibration)
     with tempfile.TemporaryDirectory() as folder:
         data = str(Path(folder) / "test.npz")
         np.savez(data, x=split.x, labels=split.labels)

@@ -22,17 +22,16 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from compress_bench import BLACK, Clock, Kept, OutOfTime, arguments, bundle_of, cifar, resnet
-from compress_prune import half_of_resnet20
+from compress_bench import BLACK, Clock, Kept, OutOfTime, arguments, bundle_of, cifar, resnet, trained_ranges
+from compress_prune import GROUPS, half_of_resnet20
 from torch import nn
 
 from ipj_edge.benchmark import bench
 from ipj_edge.benchmark.runner import BenchOptions
-from ipj_edge.data import Samples, digest
 from ipj_edge.errors import IpjEdgeError
 from ipj_edge.exits import TuneRequest
 from ipj_edge.tuning import TuningOptions, tune_exits
-from ipj_edge.values import EnergyPerInference, Settings, TrainedRanges
+from ipj_edge.values import EnergyPerInference, Settings
 from ipj_edge_compress import (
     ArrayBatches,
     Quantized,
@@ -52,9 +51,7 @@ HARM = 0.02
 MIXED = Variation(shift=4, mirror=True, mix=0.5, patch=0.5, margin=BLACK)
 SHIFTED = Variation(shift=4, mirror=True, margin=BLACK)
 LEARNING = Teaching(temperature=4.0, alpha=1.0)
-LIKE_THE_ORIGINAL = Teaching(
-    temperature=4.0, alpha=1.0, features={name: name for name in ("layer1", "layer2", "layer3")}
-)
+LIKE_THE_ORIGINAL = Teaching(temperature=4.0, alpha=1.0, features=GROUPS)
 
 
 class Step(NamedTuple):
@@ -155,10 +152,7 @@ def _bundle(step: Step, chosen: Namespace, calibration: np.ndarray, folder: Path
     ready = folder / f"{name}.{target}.{precision}.ipj"
     if ready.exists():
         return ready
-    ranges = step.quantized and TrainedRanges(
-        calibration_sha256=digest(Samples(arrays={"x": calibration}, labels=None, count=len(calibration))),
-        activations=step.quantized.ranges,
-    )
+    ranges = step.quantized and trained_ranges(step.quantized, calibration)
     bundle, _, why = bundle_of(step.net, target, precision, calibration, folder, name, ranges=ranges)
     if bundle is None:
         print(f"{step.name}: not converted: {why}")

@@ -10,7 +10,6 @@ of what the tuner expected.
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from pathlib import Path
 from time import perf_counter
@@ -18,7 +17,7 @@ from time import perf_counter
 import numpy as np
 import torch
 from compress_bench import mnist
-from early_exit_bench import EXITS, Case, Part, measure
+from early_exit_bench import EXITS, Case, Part, arguments, last_exit, measure, trained
 from torch import nn
 
 WEIGHTS = Path(tempfile.gettempdir()) / "ipj-edge-early-exit.pt"
@@ -58,15 +57,12 @@ def _head(channels: int) -> nn.Module:
 
 def build() -> nn.Module:
     """Return the network, with the weights trained last."""
-    net = Network()
-    net.load_state_dict(torch.load(WEIGHTS, weights_only=True))
-    return net.eval()
+    return trained(Network(), WEIGHTS)
 
 
 def build_plain() -> nn.Module:
     """Return its last exit alone."""
-    net = build()
-    return nn.Sequential(*net.stages, net.heads[-1])
+    return last_exit(build())
 
 
 def train(x: np.ndarray, y: np.ndarray) -> Network:
@@ -92,11 +88,7 @@ def train(x: np.ndarray, y: np.ndarray) -> Network:
 
 def main() -> None:
     """Train, convert, certify, measure, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", nargs="?", default="../shared/data", type=Path)
-    parser.add_argument("--precision", default="fp32", choices=["fp32", "int8"])
-    parser.add_argument("--train", action="store_true", help="train again, also where weights of an earlier run are")
-    chosen = parser.parse_args()
+    chosen = arguments(__doc__ or "")
     known, test = mnist(chosen.data, "train", 60_000), mnist(chosen.data, "t10k", 10_000)
     if chosen.train or not WEIGHTS.exists():
         torch.save(train(known[0][:TRAIN], known[1][:TRAIN]).state_dict(), WEIGHTS)
@@ -109,8 +101,7 @@ def main() -> None:
         tune=Part(known[0][-20_000:], known[1][-20_000:]),
         test=Part(*test),
     )
-    with tempfile.TemporaryDirectory() as folder:
-        measure(case, chosen.precision, Path(folder), goals=(4, 2.5))
+    measure(case, chosen.precision, goals=(4, 2.5))
 
 
 if __name__ == "__main__":

@@ -10,14 +10,13 @@ accuracy that is printed.
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from pathlib import Path
 from time import perf_counter
 
 import torch
 from compress_bench import BLACK, cifar
-from early_exit_bench import Case, Part, measure
+from early_exit_bench import Case, Part, arguments, last_exit, measure, trained
 from torch import nn
 
 from ipj_edge_compress import MultiExit, TrainPlan, Variation, VariedImages, accuracies, train_jointly
@@ -48,24 +47,17 @@ def _head(channels: int) -> nn.Module:
 
 def build() -> nn.Module:
     """Return the network, with the weights trained last."""
-    net = network()
-    net.load_state_dict(torch.load(WEIGHTS, weights_only=True))
-    return net.eval()
+    return trained(network(), WEIGHTS)
 
 
 def build_plain() -> nn.Module:
     """Return its last exit alone."""
-    net = build()
-    return nn.Sequential(*net.stages, net.heads[-1])
+    return last_exit(build())
 
 
 def main() -> None:
     """Train, convert, certify, measure, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", nargs="?", default="../shared/data", type=Path)
-    parser.add_argument("--precision", default="fp32", choices=["fp32", "int8"])
-    parser.add_argument("--train", action="store_true", help="train again, also where weights of an earlier run are")
-    chosen = parser.parse_args()
+    chosen = arguments(__doc__ or "")
     images, labels = cifar.load_images(chosen.data / "cifar10", "train")
     if chosen.train or not WEIGHTS.exists():
         _train(Part(images[:TRAIN], labels[:TRAIN]))
@@ -78,8 +70,7 @@ def main() -> None:
         test=Part(*cifar.load_images(chosen.data / "cifar10", "test")),
     )
     print(f"exits alone, on the test images: {_accuracies(case.test)}")
-    with tempfile.TemporaryDirectory() as folder:
-        measure(case, chosen.precision, Path(folder), goals=(1.3, 1.3))
+    measure(case, chosen.precision, goals=(1.3, 1.3))
 
 
 def _train(part: Part) -> None:

@@ -32,32 +32,8 @@ ROUNDS = 60
 CALIBRATION_SAMPLES = 64
 
 RESNET = "models/cifar10_resnet20/resnet20_cifar10.pt2"
-DEPTHWISE = """
-import torch
-from torch import nn
-
-
-def block(taken, made, stride):
-    return [
-        nn.Conv2d(taken, taken, 3, stride, 1, groups=taken), nn.ReLU(),
-        nn.Conv2d(taken, made, 1), nn.ReLU(),
-    ]
-
-
-def build():
-    torch.manual_seed(0)
-    layers = [nn.Conv2d(3, 32, 3, 1, 1), nn.ReLU()]
-    for taken, made, stride in ((32, 64, 1), (64, 64, 1), (64, 128, 2), (128, 128, 1), (128, 128, 1)):
-        layers += block(taken, made, stride)
-    model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(128 * 16, 10))
-    for layer in model.modules():  # He et al. 2015: signals keep their size through the layers
-        if isinstance(layer, (nn.Conv2d, nn.Linear)):
-            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
-    return model
-"""
-
-
-WIDE = """
+# A source file of a network that follows from `layers`. He et al. 2015: signals keep their size through the layers.
+NETWORK = """
 import torch
 from torch import nn
 
@@ -65,13 +41,24 @@ from torch import nn
 def build():
     torch.manual_seed(0)
     layers = []
-    for taken, made, stride in ((3, 64, 1), (64, 64, 1), (64, 128, 2), (128, 128, 1), (128, 256, 2), (256, 256, 1)):
-        layers += [nn.Conv2d(taken, made, 3, stride, 1), nn.ReLU()]
-    model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(256, 10))
-    for layer in model.modules():  # He et al. 2015: signals keep their size through the layers
+{layers}
+    model = nn.Sequential(*layers)
+    for layer in model.modules():
         if isinstance(layer, (nn.Conv2d, nn.Linear)):
             nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
     return model
+"""
+WIDE = """
+    for taken, made, stride in ((3, 64, 1), (64, 64, 1), (64, 128, 2), (128, 128, 1), (128, 256, 2), (256, 256, 1)):
+        layers += [nn.Conv2d(taken, made, 3, stride, 1), nn.ReLU()]
+    layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(256, 10)]
+"""
+DEPTHWISE = """
+    layers += [nn.Conv2d(3, 32, 3, 1, 1), nn.ReLU()]
+    for taken, made, stride in ((32, 64, 1), (64, 64, 1), (64, 128, 2), (128, 128, 1), (128, 128, 1)):
+        layers += [nn.Conv2d(taken, taken, 3, stride, 1, groups=taken), nn.ReLU()]
+        layers += [nn.Conv2d(taken, made, 1), nn.ReLU()]
+    layers += [nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(128 * 16, 10)]
 """
 
 
@@ -147,8 +134,8 @@ def main() -> int:
         else:
             print("ResNet-20, 3×32×32")
             report(converted(str(data / RESNET), "resnet20", 32, into), 32)
-        for name, code, side in (("wide", WIDE, 32), ("depthwise", DEPTHWISE, 64)):
-            (into / f"{name}.py").write_text(code)
+        for name, layers, side in (("wide", WIDE, 32), ("depthwise", DEPTHWISE, 64)):
+            (into / f"{name}.py").write_text(NETWORK.format(layers=layers.strip("\n")))
             print(f"{name} network, 3×{side}×{side}")
             report(converted(f"{into / f'{name}.py'}:build", name, side, into), side)
     return 0

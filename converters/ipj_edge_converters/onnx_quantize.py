@@ -21,8 +21,9 @@ import numpy as np
 
 from ipj_edge.errors import ConversionError, DataError, UnsupportedError
 from ipj_edge.plugins import needs
-from ipj_edge.protocols import Array
+from ipj_edge.protocols import Array, ConversionTask
 from ipj_edge.values import TensorSpec, TrainedRanges
+from ipj_edge_converters.instruction_sets import has_exact_dot_products
 from ipj_edge_converters.keep_float import Operator, matching
 from ipj_edge_converters.onnx_biases import flatten_biases
 from ipj_edge_converters.onnx_files import load_onnx
@@ -31,6 +32,7 @@ from ipj_edge_converters.onnx_graphs import opset_of
 from ipj_edge_converters.onnx_runtime import as_engine_runs
 from ipj_edge_converters.quiet import first_line, quiet
 from ipj_edge_converters.sources.feeds import static_batch
+from ipj_edge_converters.stage_precisions import float_nodes
 from ipj_edge_converters.trained_ranges import find_ranges
 
 # DequantizeLinear has an axis, which scales per channel need, since opset 13.
@@ -57,6 +59,20 @@ class Choices(NamedTuple):
     float_nodes: frozenset[str] = frozenset()
     symmetric: bool = False
     ranges: TrainedRanges | None = None
+
+
+def choices_of(task: ConversionTask) -> Choices:
+    """Return what a task chooses of a static quantization for CPUs.
+
+    Raises:
+        ConfigError: the instruction set is not known.
+    """
+    return Choices(
+        reduce_range=not has_exact_dot_products(task.isa),
+        keep_float=task.keep_float,
+        float_nodes=float_nodes(task),
+        ranges=task.ranges,
+    )
 
 
 def quantize(source: Path, inputs: tuple[TensorSpec, ...], calibration: Mapping[str, Array], choices: Choices) -> Any:

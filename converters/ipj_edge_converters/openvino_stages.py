@@ -17,9 +17,8 @@ from ipj_edge_converters.cut_openvino import cut_openvino
 from ipj_edge_converters.instruction_sets import has_exact_dot_products
 from ipj_edge_converters.onnx_files import load_onnx, save_onnx
 from ipj_edge_converters.onnx_macs import count_onnx
-from ipj_edge_converters.onnx_quantize import Choices, quantize
+from ipj_edge_converters.onnx_quantize import choices_of, quantize
 from ipj_edge_converters.onnx_stage import last_exit_only
-from ipj_edge_converters.stage_precisions import float_nodes
 
 
 class StagedOnnx(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,13 +49,8 @@ def stage_and_convert(task: ConversionTask, convert: Any) -> StageFiles:
     with TemporaryDirectory(prefix="ipj-edge-") as folder:
         whole = Path(folder) / "whole.onnx"
         if quantizing:
-            choices = Choices(
-                reduce_range=not full_range,
-                keep_float=task.keep_float,
-                float_nodes=float_nodes(task),
-                ranges=task.ranges,
-            )
-            save_onnx(quantize(source.onnx_path(), source.inputs, task.calibration or {}, choices), whole)
+            model = quantize(source.onnx_path(), source.inputs, task.calibration or {}, choices_of(task))
+            save_onnx(model, whole)
         else:
             save_onnx(load_onnx(source.onnx_path()), whole)
         stages = cut_openvino(whole, task.exits, source.inputs, task.into)

@@ -32,8 +32,6 @@ def float_tensors(
     task: ConversionTask, data: bytes, takes: Sequence[Port], adds: Sequence[Port], batch: int
 ) -> tuple[str, ...]:
     """Return the operators, by their first output tensor, of the stages of a float .tflite file that stay float."""
-    if "fp32" not in task.stage_precisions:
-        return ()
     with TemporaryDirectory(prefix="ipj-edge-") as folder:
         whole = Path(folder) / "whole.tflite"
         whole.write_bytes(data)

@@ -19,10 +19,9 @@ from ipj_edge_converters.onnx_files import load_onnx, save_onnx
 from ipj_edge_converters.onnx_graphs import opset_of
 from ipj_edge_converters.onnx_macs import count_onnx
 from ipj_edge_converters.onnx_operators import count_operators
-from ipj_edge_converters.onnx_quantize import Choices, quantize
+from ipj_edge_converters.onnx_quantize import Choices, choices_of, quantize
 from ipj_edge_converters.onnx_stage import last_exit_only
 from ipj_edge_converters.sources.feeds import static_batch
-from ipj_edge_converters.stage_precisions import float_nodes
 from ipj_edge_converters.trained_ranges import notes_stray_ranges
 
 _FILE = "model.onnx"
@@ -72,16 +71,7 @@ def _converted(task: ConversionTask) -> tuple[Any, str]:
     if task.scheme == "dynamic":
         model = quantize_dynamically(source, keep_float=task.keep_float, reduce_range=not exact)
     else:
-        model = statically_quantized(
-            task,
-            source,
-            Choices(
-                reduce_range=not exact,
-                keep_float=task.keep_float,
-                float_nodes=float_nodes(task),
-                ranges=task.ranges,
-            ),
-        )
+        model = statically_quantized(task, source, choices_of(task))
     return model, "vnni" if exact else ""
 
 

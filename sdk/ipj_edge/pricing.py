@@ -117,7 +117,7 @@ def price_exits(
         needed = 0.0 if facts is None else minimum_window_s(facts, options.error)
         # Single samples are bought at batch 1: their joules need no second size, and its windows can stay short.
         lengths = [max(options.window_s, needed), max(options.window_s, needed if batch > 1 else 0.0)]
-        found = _take_turns(meter, calls, options.windows, np.repeat(lengths, len(runs)).tolist())
+        found = _take_turns(meter, calls, options.windows, np.repeat(lengths[: len(sizes)], len(runs)).tolist())
         source = "" if facts is None else f"{facts.provenance} ({facts.name}, {facts.boundary})"
     times = stage_costs("s", "wall time", [each.seconds for each in found], rows)
     bought = found if batch > 1 else found[: len(runs)]
@@ -181,7 +181,7 @@ def _take_turns(
         for call in each[:_WARM_UP]:
             call()
     for _ in range(windows):
-        for place, (each, length_s) in enumerate(zip(calls, lengths_s[: len(calls)], strict=True)):
+        for place, (each, length_s) in enumerate(zip(calls, lengths_s, strict=True)):
             start = perf_counter()
             with meter.window("exit") as window:
                 counts[place].append(_repeat(each, length_s))

@@ -9,9 +9,10 @@ from typing import Literal
 
 from ipj_edge.cli import _cpu_findings
 from ipj_edge.cli._finding import Finding
+from ipj_edge.cli.targets import look_at
 from ipj_edge.errors import PluginError
-from ipj_edge.plugins import POWER_PROBES, TARGETS, load_probe, load_target, names
-from ipj_edge.values import Availability, ProbeOptions
+from ipj_edge.plugins import POWER_PROBES, TARGETS, load_probe, names
+from ipj_edge.values import ProbeOptions
 
 
 def collect() -> list[Finding]:
@@ -48,7 +49,7 @@ def _installed(name: str) -> bool:
 
 
 def _targets() -> list[Finding]:
-    found = [(name, _availability(name)) for name in names(TARGETS)]
+    found = [look_at(name) for name in names(TARGETS)]
     return [
         Finding(
             subject=f"target {name}",
@@ -56,15 +57,8 @@ def _targets() -> list[Finding]:
             detail=" ".join(filter(None, (availability.version, availability.reason))),
             fix=availability.fix,
         )
-        for name, availability in found
+        for name, _, availability in found
     ]
-
-
-def _availability(target: str) -> Availability:
-    try:
-        return load_target(target).availability()
-    except PluginError as error:
-        return Availability(available=False, reason=str(error))
 
 
 def _probes() -> list[Finding]:

@@ -57,9 +57,10 @@ def _refuse_what_the_suite_says() -> None:
     from ipj_edge.errors import ConfigError
 
     context = click.get_current_context()
+    options = {param.name: param.opts[0] for param in context.command.params}
     given = [
-        option
-        for name, option in SAID_BY_SUITE.items()
+        options[name]
+        for name in SAID_BY_SUITE
         if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
     ]
     if given:

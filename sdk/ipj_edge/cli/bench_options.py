@@ -73,19 +73,11 @@ _OPTIONS = (
 )
 
 
-# Options by the name of their parameter that a suite's file says instead.
-SAID_BY_SUITE = {
-    "data": "--data",
-    "metrics": "--metric",
-    "scenarios": "--scenario",
-    "batch": "--batch",
-    "every": "--every",
-    "error": "--error",
-    "windows": "--windows",
-    "window_s": "--window",
-    "duration": "--duration",
-    "early_exit": "--exits",
-}
+# Names of the parameters that a suite's file says instead.
+SAID_BY_SUITE = (
+    *("data", "metrics", "scenarios", "batch", "every", "error"),
+    *("windows", "window_s", "duration", "early_exit"),
+)
 
 
 def bench_options(command: Command) -> Command:

@@ -18,14 +18,14 @@ def command(json_path: str | None) -> None:
     from ipj_edge.cli import _console
     from ipj_edge.plugins import TARGETS, names
 
-    found = [_look_at(name) for name in names(TARGETS)]
+    found = [look_at(name) for name in names(TARGETS)]
     if json_path is not None:
         _console.write_json([_entry(*each) for each in found], json_path)
     if json_path != "-":
         _console.table(("target", "works", "engine", "precisions", "what to know"), [_row(*each) for each in found])
 
 
-def _look_at(name: str) -> tuple[str, Target | None, Availability]:
+def look_at(name: str) -> tuple[str, Target | None, Availability]:
     """Return a target and whether it works here; no target where its plugin is faulty."""
     from ipj_edge.errors import PluginError
     from ipj_edge.plugins import load_target

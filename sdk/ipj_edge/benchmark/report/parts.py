@@ -265,9 +265,7 @@ def _energy_row(entry: Entry, priced: Sequence[str]) -> str:
         "energy × delay": "—" if entry.energy_delay_js is None else f"{entry.energy_delay_js.value:.3g} J·s",
         "TOPS/W": "—" if entry.tops_per_watt is None else f"{entry.tops_per_watt:.3g}",
         "carbon / 1,000": "—" if cost is None or cost.carbon_g is None else f"{cost.carbon_g.value:.3g} g",
-        "price / 1,000": "—"
-        if cost is None or cost.price is None
-        else f"{cost.price.value:.3g} {cost.currency}".strip(),
+        "price / 1,000": _price_text(cost),
         "provenance": f"{kind_text(entry)} ({own.probe}), {own.windows} windows, gain error {gain}",
     }
     left_out = {"carbon / 1,000", "price / 1,000"} - set(priced)
