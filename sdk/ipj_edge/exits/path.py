@@ -87,6 +87,6 @@ def anchored_path(scores: Array, anchor: Array, bounds: tuple[float, float], ste
 
 
 def _spread(scores: Array) -> float:
-    """Return a unit for scores without ends: their standard deviation."""
+    """Return a unit for scores without ends: their standard deviation, or 1 where they do not differ."""
     finite = scores[np.isfinite(scores)]
-    return float(finite.std()) or 1.0
+    return float(finite.std()) or 1.0 if finite.size else 1.0

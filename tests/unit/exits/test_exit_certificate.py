@@ -199,6 +199,11 @@ def test_the_method_follows_from_the_losses() -> None:
             loss_method(np.array(bad))
 
 
+def test_a_path_of_scores_that_never_leave_never_exits() -> None:
+    path = anchored_path(np.full((4, 1), -math.inf), np.array([math.inf]), (-math.inf, math.inf), steps=50)
+    assert np.isinf(path).all()
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     data=st.data(),
