@@ -31,7 +31,8 @@ schemas: .venv/.installed
 	$(BIN)/python docs/schemas.py
 
 benchmarks: .venv/.installed
-	for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+	for script in $$(ls benchmarks/*/*.py | grep -v shared | sed 's#/#.#g; s#\.py$$##'); do \
+	    echo "== $$script"; $(BIN)/python -m $$script || exit 1; done
 
 # torch is named with its exact version, so that pip takes the build that constraints.txt was made with.
 .venv/.installed: pyproject.toml constraints.txt

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ipj_edge.plugins import TARGETS, names
-from ipj_edge.preprocess import read_image
+from ipj_edge.samples.preprocess import read_image
 
 _SAMPLES = 500
 _TIMEOUT_S = 600

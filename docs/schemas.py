@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from ipj_edge.benchmark import BenchResult
+from ipj_edge.bundles.manifest import Manifest
 from ipj_edge.exits import ExitsRecord
-from ipj_edge.manifest import Manifest
 
 SCHEMAS: dict[str, Any] = {
     "manifest.schema.json": Manifest,

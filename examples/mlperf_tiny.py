@@ -19,8 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ipj_edge.benchmark.files import read_result
-from ipj_edge.benchmark.quality_targets import WINDOW_S, WINDOWS, tiny_row
+from ipj_edge.benchmark.compare.quality_targets import WINDOW_S, WINDOWS, tiny_row
+from ipj_edge.benchmark.result.files import read_result
 from ipj_edge.conversion import ConvertRequest, convert
 from ipj_edge.values import Meaning
 

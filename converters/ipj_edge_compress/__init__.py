@@ -9,54 +9,54 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ipj_edge_compress.accuracy_search import convert_accurately
-    from ipj_edge_compress.batches import ArrayBatches
-    from ipj_edge_compress.distillation import Teaching, distil
+    from ipj_edge_compress.distillation.distil import Teaching, distil
     from ipj_edge_compress.errors import GoalError, ModelError, TrainingError
-    from ipj_edge_compress.exit_training import train_heads, train_jointly
-    from ipj_edge_compress.losses import cross_entropy, mean_squared_error, self_distillation
-    from ipj_edge_compress.low_rank import LowRankPlan, LowRankReport, factorise
-    from ipj_edge_compress.multi_exit import MultiExit
-    from ipj_edge_compress.plans import TrainPlan, TrainReport
-    from ipj_edge_compress.pruning import PrunePlan, PruneReport, prune
-    from ipj_edge_compress.quantization import Quantized, train_quantized
-    from ipj_edge_compress.runner import run_recipe
-    from ipj_edge_compress.scores import accuracies, accuracy
-    from ipj_edge_compress.sensitivity import sensitivities
-    from ipj_edge_compress.training import train
-    from ipj_edge_compress.varied import Variation, VariedImages
+    from ipj_edge_compress.exits.multi_exit import MultiExit
+    from ipj_edge_compress.exits.training import train_heads, train_jointly
+    from ipj_edge_compress.lowrank.factorise import LowRankPlan, LowRankReport, factorise
+    from ipj_edge_compress.pruning.prune import PrunePlan, PruneReport, prune
+    from ipj_edge_compress.quantize.accuracy_search import convert_accurately
+    from ipj_edge_compress.quantize.sensitivity import sensitivities
+    from ipj_edge_compress.quantize.training import Quantized, train_quantized
+    from ipj_edge_compress.recipes.runner import run_recipe
+    from ipj_edge_compress.training.batches import ArrayBatches
+    from ipj_edge_compress.training.loop import train
+    from ipj_edge_compress.training.losses import cross_entropy, mean_squared_error, self_distillation
+    from ipj_edge_compress.training.plans import TrainPlan, TrainReport
+    from ipj_edge_compress.training.scores import accuracies, accuracy
+    from ipj_edge_compress.training.varied import Variation, VariedImages
 
 _HOMES = {
-    "ArrayBatches": "batches",
+    "ArrayBatches": "training.batches",
     "GoalError": "errors",
-    "LowRankPlan": "low_rank",
-    "LowRankReport": "low_rank",
+    "LowRankPlan": "lowrank.factorise",
+    "LowRankReport": "lowrank.factorise",
     "ModelError": "errors",
-    "MultiExit": "multi_exit",
-    "PrunePlan": "pruning",
-    "PruneReport": "pruning",
-    "Quantized": "quantization",
-    "Teaching": "distillation",
-    "TrainPlan": "plans",
-    "TrainReport": "plans",
+    "MultiExit": "exits.multi_exit",
+    "PrunePlan": "pruning.prune",
+    "PruneReport": "pruning.prune",
+    "Quantized": "quantize.training",
+    "Teaching": "distillation.distil",
+    "TrainPlan": "training.plans",
+    "TrainReport": "training.plans",
     "TrainingError": "errors",
-    "Variation": "varied",
-    "VariedImages": "varied",
-    "accuracies": "scores",
-    "accuracy": "scores",
-    "convert_accurately": "accuracy_search",
-    "cross_entropy": "losses",
-    "distil": "distillation",
-    "factorise": "low_rank",
-    "mean_squared_error": "losses",
-    "prune": "pruning",
-    "run_recipe": "runner",
-    "self_distillation": "losses",
-    "sensitivities": "sensitivity",
-    "train": "training",
-    "train_heads": "exit_training",
-    "train_jointly": "exit_training",
-    "train_quantized": "quantization",
+    "Variation": "training.varied",
+    "VariedImages": "training.varied",
+    "accuracies": "training.scores",
+    "accuracy": "training.scores",
+    "convert_accurately": "quantize.accuracy_search",
+    "cross_entropy": "training.losses",
+    "distil": "distillation.distil",
+    "factorise": "lowrank.factorise",
+    "mean_squared_error": "training.losses",
+    "prune": "pruning.prune",
+    "run_recipe": "recipes.runner",
+    "self_distillation": "training.losses",
+    "sensitivities": "quantize.sensitivity",
+    "train": "training.loop",
+    "train_heads": "exits.training",
+    "train_jointly": "exits.training",
+    "train_quantized": "quantize.training",
 }
 
 __all__ = [

@@ -12,20 +12,20 @@ if TYPE_CHECKING:
     from ipj_edge.benchmark import bench
     from ipj_edge.conversion import convert
     from ipj_edge.energy import Meter, measure
-    from ipj_edge.model import Model, Result, load
-    from ipj_edge.verification import verify
+    from ipj_edge.runtime.model import Model, Result, load
+    from ipj_edge.runtime.verification import verify
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "Meter": "ipj_edge.energy",
-    "Model": "ipj_edge.model",
-    "Result": "ipj_edge.model",
+    "Model": "ipj_edge.runtime.model",
+    "Result": "ipj_edge.runtime.model",
     "bench": "ipj_edge.benchmark",
     "convert": "ipj_edge.conversion",
-    "load": "ipj_edge.model",
+    "load": "ipj_edge.runtime.model",
     "measure": "ipj_edge.energy",
-    "verify": "ipj_edge.verification",
+    "verify": "ipj_edge.runtime.verification",
 }
 
 __all__ = ["Meter", "Model", "Result", "bench", "convert", "load", "measure", "verify"]

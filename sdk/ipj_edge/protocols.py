@@ -9,8 +9,8 @@ from typing import Any, Protocol, runtime_checkable
 import msgspec
 from numpy.typing import NDArray
 
-from ipj_edge.file_report import FileReport
-from ipj_edge.manifest import Bundle, OperatorCount, ProviderSpec, StageSpec, StateTensor
+from ipj_edge.bundles.file_report import FileReport
+from ipj_edge.bundles.manifest import Bundle, OperatorCount, ProviderSpec, StageSpec, StateTensor
 from ipj_edge.values import (
     Availability,
     Boundary,

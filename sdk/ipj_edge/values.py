@@ -46,7 +46,7 @@ class TrainedRanges(msgspec.Struct, frozen=True, kw_only=True):
     """Ranges that quantization-aware training gave a model, to be used instead of calibrated ones.
 
     Attributes:
-        calibration_sha256: Digest of the samples that seen_low and seen_high belong to, see `ipj_edge.data.digest`.
+        calibration_sha256: Digest of the samples of seen_low and seen_high (`ipj_edge.samples.data.digest`).
         activations: The ranges.
     """
 

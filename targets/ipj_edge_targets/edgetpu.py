@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from ipj_edge.bundles.manifest import Bundle
 from ipj_edge.errors import MissingDependencyError, TargetUnavailableError
-from ipj_edge.manifest import Bundle
 from ipj_edge.protocols import HasProxy, Session, Target
 from ipj_edge.values import Availability, Boundary, Precision, Settings
 from ipj_edge_targets.edgetpu_device import LIBRARY, why_not_here

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ipj_edge import host
+from ipj_edge.bundles.manifest import Manifest
 from ipj_edge.errors import ConfigError, TargetUnavailableError
-from ipj_edge.manifest import Manifest
 from ipj_edge.values import Settings
 
 

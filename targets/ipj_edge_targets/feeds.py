@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from ipj_edge.bundles.manifest import StageSpec
 from ipj_edge.errors import InputError
-from ipj_edge.manifest import StageSpec
 from ipj_edge.protocols import Array, Feeds
 from ipj_edge.values import Port
 

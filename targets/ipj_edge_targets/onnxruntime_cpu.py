@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ipj_edge import host
+from ipj_edge.bundles.manifest import Bundle, StageSpec
 from ipj_edge.errors import (
     BundleError,
     IpjEdgeError,
@@ -17,7 +18,6 @@ from ipj_edge.errors import (
     TargetError,
     TargetUnavailableError,
 )
-from ipj_edge.manifest import Bundle, StageSpec
 from ipj_edge.plugins import needs
 from ipj_edge.protocols import Array, Feeds, Session, Target
 from ipj_edge.values import Availability, Boundary, EffectiveSettings, Precision, Settings

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from ipj_edge import host
+from ipj_edge.bundles.manifest import Bundle, ProviderSpec, StageSpec
 from ipj_edge.errors import BundleError, MissingDependencyError, TargetUnavailableError
-from ipj_edge.manifest import Bundle, ProviderSpec, StageSpec
 from ipj_edge.plugins import needs
 from ipj_edge.protocols import HasProxy, Session, Target
 from ipj_edge.values import Availability, Boundary, EffectiveSettings, Precision, Settings

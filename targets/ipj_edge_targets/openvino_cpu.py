@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ipj_edge.bundles.manifest import Bundle, StageSpec
 from ipj_edge.errors import InputError, IpjEdgeError, MissingDependencyError, TargetError, TargetUnavailableError
-from ipj_edge.manifest import Bundle, StageSpec
 from ipj_edge.protocols import Array, Feeds, Session, Target
 from ipj_edge.values import Availability, Boundary, EffectiveSettings, Port, Precision, Settings
 from ipj_edge_targets.fallback import require_isa

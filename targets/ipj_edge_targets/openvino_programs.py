@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from ipj_edge import host
+from ipj_edge.bundles.manifest import StageSpec
 from ipj_edge.errors import BundleError
-from ipj_edge.manifest import StageSpec
 from ipj_edge.plugins import needs
 from ipj_edge.protocols import Array
 from ipj_edge.values import EffectiveSettings, Port, Settings

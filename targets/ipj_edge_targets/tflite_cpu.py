@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ipj_edge import host
+from ipj_edge.bundles.manifest import Bundle, StageSpec
 from ipj_edge.errors import (
     BundleError,
     ConfigError,
@@ -18,7 +19,6 @@ from ipj_edge.errors import (
     TargetError,
     TargetUnavailableError,
 )
-from ipj_edge.manifest import Bundle, StageSpec
 from ipj_edge.protocols import Array, Feeds, Resettable, Session, Target
 from ipj_edge.values import Availability, Boundary, EffectiveSettings, Port, Precision, Settings
 from ipj_edge_targets.tflite_engine import (

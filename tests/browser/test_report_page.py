@@ -4,10 +4,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from ipj_edge.benchmark.intelligence import intelligence_per_joule, joules_per_correct
-from ipj_edge.benchmark.latencies import Latencies
 from ipj_edge.benchmark.report import render
-from ipj_edge.benchmark.results import (
+from ipj_edge.benchmark.result.intelligence import intelligence_per_joule, joules_per_correct
+from ipj_edge.benchmark.result.latencies import Latencies
+from ipj_edge.benchmark.result.schema import (
     Accuracy,
     BenchResult,
     Entry,
@@ -16,7 +16,7 @@ from ipj_edge.benchmark.results import (
     ReliabilityBin,
     WindowRecord,
 )
-from ipj_edge.benchmark.trace import PowerTrace
+from ipj_edge.benchmark.result.trace import PowerTrace
 from ipj_edge.exits import TunedBundle
 from ipj_edge.stats import mean_interval, wilson_interval
 from ipj_edge.values import EffectiveSettings, EnergyPerInference, NetEnergy, Settings

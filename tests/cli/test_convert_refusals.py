@@ -195,7 +195,7 @@ def test_what_a_plugin_converts_wrongly_is_not_published(
         "ipj_edge.converters",
         "a-broken-one = broken_converter:Broken",
         """
-        from ipj_edge_converters.to_onnx import ToOnnx
+        from ipj_edge_converters.onnx.convert import ToOnnx
 
         class Broken(ToOnnx):
             name = "a-broken-one"
@@ -248,7 +248,7 @@ CRASHING = """
         name, form, targets, precisions = "to-crashing", "onnx", ("crashing-cpu",), ("fp32", "int8")
 
         def convert(self, task):
-            from ipj_edge_converters.to_onnx import ToOnnx
+            from ipj_edge_converters.onnx.convert import ToOnnx
             return ToOnnx().convert(task)
 """
 
@@ -310,7 +310,7 @@ def slow_converter(install_plugin: Callable[[str, str, str], None]) -> None:
         "a-slow-one = slow_converter:Slow",
         """
         import time
-        from ipj_edge_converters.to_onnx import ToOnnx
+        from ipj_edge_converters.onnx.convert import ToOnnx
 
         class Slow(ToOnnx):
             name = "a-slow-one"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ipj_edge.cli import _console
+from ipj_edge.cli.printing import console as _console
 from ipj_edge.errors import DataError
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from ipj_edge import plugins
-from ipj_edge.cli import _findings
-from ipj_edge.conversion.plan import choose_opener
+from ipj_edge.cli.findings import findings as _findings
+from ipj_edge.conversion.plan.plan import choose_opener
 from ipj_edge.energy import survey
 from ipj_edge.errors import MissingDependencyError, PluginError
 from ipj_edge.values import ProbeOptions

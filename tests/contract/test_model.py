@@ -9,9 +9,9 @@ import pytest
 
 import ipj_edge
 from ipj_edge.errors import InputError, ParityError
-from ipj_edge.golden import read_golden, write_golden
 from ipj_edge.host import default_threads
-from ipj_edge.preprocess import read_image
+from ipj_edge.runtime.golden import read_golden, write_golden
+from ipj_edge.samples.preprocess import read_image
 
 
 @pytest.fixture
@@ -163,7 +163,7 @@ def test_a_bundle_is_proven_where_it_was_copied_to(bundle: Path, tmp_path: Path)
 def test_wrong_golden_answers_fail_verification(bundle: Path, tmp_path: Path) -> None:
     import msgspec
 
-    from ipj_edge.bundle import open_bundle, record_files, write_manifest
+    from ipj_edge.bundles.bundle import open_bundle, record_files, write_manifest
 
     copy = Path(shutil.copytree(bundle, tmp_path / "wrong.ipj"))
     inputs, outputs = read_golden(copy)
@@ -175,7 +175,7 @@ def test_wrong_golden_answers_fail_verification(bundle: Path, tmp_path: Path) ->
 
 
 def test_int8_files_are_int8(bundle: Path) -> None:
-    from ipj_edge.bundle import open_bundle
+    from ipj_edge.bundles.bundle import open_bundle
 
     manifest = open_bundle(bundle).manifest
     operators = manifest.stages[0].operators

@@ -13,8 +13,8 @@ import pytest
 
 from ipj_edge.protocols import EnergyCounter
 from ipj_edge.values import ProbeOptions
-from ipj_edge_probes.nvml import NvmlProbe
-from ipj_edge_probes.nvml_driver import Driver
+from ipj_edge_probes.libraries.nvml import NvmlProbe
+from ipj_edge_probes.libraries.nvml_driver import Driver
 
 pytestmark = [pytest.mark.hardware, pytest.mark.slow]
 

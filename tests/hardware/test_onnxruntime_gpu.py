@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import ipj_edge
-from ipj_edge.bundle import open_bundle
+from ipj_edge.bundles.bundle import open_bundle
 from ipj_edge.conversion import ConvertRequest, convert
-from ipj_edge.golden import read_golden
+from ipj_edge.runtime.golden import read_golden
+from ipj_edge.runtime.verification import verify
 from ipj_edge.values import Settings, TensorSpec
-from ipj_edge.verification import verify
 from ipj_edge_targets.onnxruntime_gpu import OnnxruntimeGpu
 
 pytestmark = [pytest.mark.hardware, pytest.mark.slow]

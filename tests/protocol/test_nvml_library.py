@@ -23,7 +23,7 @@ OPEN = """
 import json, sys, time
 from ipj_edge.errors import IpjEdgeError
 from ipj_edge.values import ProbeOptions
-from ipj_edge_probes.nvml import NvmlProbe
+from ipj_edge_probes.libraries.nvml import NvmlProbe
 options = ProbeOptions(**json.loads(sys.argv[1]))
 found = NvmlProbe().availability(options)
 said = {"available": found.available, "reason": found.reason, "fix": found.fix}

@@ -10,8 +10,8 @@ import pytest
 from ipj_edge.errors import ProbeReadError, ProbeUnavailableError
 from ipj_edge.plugins import load_probe
 from ipj_edge.values import ProbeOptions
-from ipj_edge_probes.ipmi import IpmiProbe, IpmiReader, parse_dcmi
-from ipj_edge_probes.rpi5 import Rpi5Probe, Rpi5Reader, board_fit, parse_pmic
+from ipj_edge_probes.programs.ipmi import IpmiProbe, IpmiReader, parse_dcmi
+from ipj_edge_probes.programs.rpi5 import Rpi5Probe, Rpi5Reader, board_fit, parse_pmic
 
 DCMI = """
     Instantaneous power reading:                   215 Watts

@@ -7,8 +7,8 @@ import pytest
 from ipj_edge.errors import ProbeReadError, ProbeUnavailableError
 from ipj_edge.testing import powercap
 from ipj_edge.values import ProbeOptions
-from ipj_edge_probes.rapl import RaplProbe
-from ipj_edge_probes.rapl_perf import Event, PerfCounter, PerfRoute, open_event
+from ipj_edge_probes.sysfs.rapl import RaplProbe
+from ipj_edge_probes.sysfs.rapl_perf import Event, PerfCounter, PerfRoute, open_event
 
 
 class FakeEvents:

@@ -14,8 +14,8 @@ from ipj_edge.energy import choose_probe, measure
 from ipj_edge.errors import ProbeReadError, ProbeUnavailableError
 from ipj_edge.testing import powercap
 from ipj_edge.values import ProbeFacts, ProbeOptions
-from ipj_edge_probes.rapl import RaplProbe
-from ipj_edge_probes.rapl_powercap import PowercapCounter, Zone, mirrored_dies
+from ipj_edge_probes.sysfs.rapl import RaplProbe
+from ipj_edge_probes.sysfs.rapl_powercap import PowercapCounter, Zone, mirrored_dies
 
 
 def options(tree, **changes):

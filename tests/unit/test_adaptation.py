@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ipj_edge.adaptation import InputAdapter, output_adapter
 from ipj_edge.errors import InputError
+from ipj_edge.runtime.adaptation import InputAdapter, output_adapter
 from ipj_edge.values import Port, Quantization, TensorSpec
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ipj_edge.bundle import open_bundle, record_files, write_manifest
+from ipj_edge.bundles.bundle import open_bundle, record_files, write_manifest
 from ipj_edge.errors import BundleError
 
 

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from ipj_edge.conversion.trial_child import gap
+from ipj_edge.conversion.prove.trial_child import gap
 
 ONE = np.array([1.0, -2.0, np.inf, np.nan], np.float32)
 

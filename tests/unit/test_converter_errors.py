@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ipj_edge.conversion import build as building
-from ipj_edge.conversion.request import ConvertRequest
+from ipj_edge.conversion.plan.request import ConvertRequest
 from ipj_edge.errors import ConversionError
 
 

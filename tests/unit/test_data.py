@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ipj_edge.data import digest, fit, load_samples
 from ipj_edge.errors import DataError
+from ipj_edge.samples.data import digest, fit, load_samples
 from ipj_edge.values import Preprocessing, TensorSpec
 
 IMAGE = TensorSpec(name="image", shape=("batch", 1, 4, 4), dtype="float32")
@@ -158,7 +158,7 @@ def test_a_callable_is_found_in_the_working_directory(tmp_path: Path) -> None:
         "import numpy as np\ndef batches():\n    yield {'x': np.ones((2, 3), np.float32)}\n"
     )
     code = (
-        "import sys; from ipj_edge.data import load_samples; from ipj_edge.values import TensorSpec\n"
+        "import sys; from ipj_edge.samples.data import load_samples; from ipj_edge.values import TensorSpec\n"
         "sys.path[:] = [path for path in sys.path if path]\n"
         "spec = TensorSpec(name='x', shape=('batch', 3), dtype='float32')\n"
         "print(load_samples('here_batches:batches', (spec,)).count)"

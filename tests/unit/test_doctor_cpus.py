@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ipj_edge import host
-from ipj_edge.cli import _cpu_findings
+from ipj_edge.cli.findings import cpu as _cpu_findings
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ipj_edge.conversion.calibration import check_calibration
-from ipj_edge.conversion.inputs import random_samples
-from ipj_edge.data import fit
+from ipj_edge.conversion.plan.calibration import check_calibration
+from ipj_edge.conversion.plan.inputs import random_samples
 from ipj_edge.errors import ConfigError, DataError
+from ipj_edge.samples.data import fit
 from ipj_edge.values import TensorSpec
 
 TYPES = TensorSpec(name="token_type_ids", shape=("batch", 5), dtype="int64")

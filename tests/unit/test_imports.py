@@ -58,7 +58,7 @@ def test_every_public_name_can_be_had() -> None:
     # Also after the packages that do the work have been imported: a submodule may not shadow a public name.
     import ipj_edge.benchmark
     import ipj_edge.conversion
-    import ipj_edge.verification
+    import ipj_edge.runtime.verification
 
     for name in ipj_edge.__all__:
         assert callable(getattr(ipj_edge, name)), name

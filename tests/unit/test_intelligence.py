@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipj_edge.benchmark.intelligence import energy_delay_product, intelligence_per_joule, joules_per_correct
-from ipj_edge.benchmark.results import Accuracy
+from ipj_edge.benchmark.result.intelligence import energy_delay_product, intelligence_per_joule, joules_per_correct
+from ipj_edge.benchmark.result.schema import Accuracy
 from ipj_edge.values import EnergyPerInference
 
 

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from ipj_edge.parity import Allowances, compare
 from ipj_edge.protocols import Array
+from ipj_edge.runtime.parity import Allowances, compare
 from ipj_edge.values import Meaning, Precision, TensorSpec
 
 

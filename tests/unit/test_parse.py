@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from ipj_edge.cli import _parse
+from ipj_edge.cli.options import parse as _parse
 from ipj_edge.errors import ConfigError
 
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from ipj_edge.errors import InputError
-from ipj_edge.preprocess import apply
+from ipj_edge.samples.preprocess import apply
 from ipj_edge.values import Preprocessing
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from ipj_edge.conversion.request import ConvertRequest
-from ipj_edge.conversion.request_checks import check_labels, check_request, named_preprocessing, tidied
+from ipj_edge.conversion.plan.request import ConvertRequest
+from ipj_edge.conversion.plan.request_checks import check_labels, check_request, named_preprocessing, tidied
 from ipj_edge.errors import ConfigError
 from ipj_edge.values import Preprocessing, TensorSpec
 

@@ -5,8 +5,8 @@ import msgspec
 import pytest
 
 from ipj_edge.benchmark import BenchResult
-from ipj_edge.bundle import open_bundle
-from ipj_edge.manifest import Manifest
+from ipj_edge.bundles.bundle import open_bundle
+from ipj_edge.bundles.manifest import Manifest
 
 DOCS = Path(__file__).parents[2] / "docs"
 

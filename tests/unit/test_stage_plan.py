@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ipj_edge.errors import ConfigError, UnsupportedError
-from ipj_edge_converters.stage_exits import check_classes, check_exits
-from ipj_edge_converters.stage_graph import Operator, StageGraph, StagePlan, Tensor
-from ipj_edge_converters.stage_plan import plan_stages
+from ipj_edge_converters.staging.exits import check_classes, check_exits
+from ipj_edge_converters.staging.graph import Operator, StageGraph, StagePlan, Tensor
+from ipj_edge_converters.staging.plan import plan_stages
 
 
 def op(line: str, macs: int | None = 0, **flags: bool) -> Operator:

@@ -1,1 +1,1 @@
-"""The kinds of models that can be converted, one file each."""
+"""What the sources of every format share."""

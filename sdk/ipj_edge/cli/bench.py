@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ipj_edge.cli._bench_output import KINDS, check_outputs, finish
-from ipj_edge.cli._bench_suite import run_file
-from ipj_edge.cli.bench_options import SAID_BY_SUITE, bench_options, collect_bench
-from ipj_edge.cli.probe_options import probe_options
+from ipj_edge.cli.options.bench import SAID_BY_SUITE, bench_options, collect_bench
+from ipj_edge.cli.options.probes import probe_options
+from ipj_edge.cli.printing.bench import KINDS, check_outputs, finish
+from ipj_edge.cli.running.bench_suite import run_file
 
 if TYPE_CHECKING:
     from ipj_edge.benchmark import BenchOptions, Entry
@@ -69,9 +69,9 @@ def _refuse_what_the_suite_says() -> None:
 
 def _bench(bundles: Sequence[str], options: BenchOptions, outputs: Mapping[str, str | None]) -> int:
     """Measure; what was measured before an error or an interrupt is written all the same."""
-    from ipj_edge.benchmark.entries import make_entry
-    from ipj_edge.benchmark.runner import cases, result_of
-    from ipj_edge.cli import _console
+    from ipj_edge.benchmark.run.entries import make_entry
+    from ipj_edge.benchmark.run.runner import cases, result_of
+    from ipj_edge.cli.printing import console as _console
     from ipj_edge.errors import IpjEdgeError
 
     entries: list[Entry] = []

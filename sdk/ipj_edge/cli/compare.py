@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from ipj_edge.benchmark.comparison import Check, Comparison
+    from ipj_edge.benchmark.compare.comparison import Check, Comparison
 
 REGRESSED = 7
 _ORDER = ("regression", "faster", "inconclusive", "not judged", "pass")
@@ -49,9 +49,9 @@ def command(base: str, new: str, **options: Any) -> int:
 
     Unless told otherwise: joules, CPU time, p50 and throughput 5 %, p99 20 %, size 10 %, accuracy 0.5pp.
     """
-    from ipj_edge.benchmark.comparison import Limits, compare
-    from ipj_edge.benchmark.files import check_free, encode, read_result
-    from ipj_edge.cli._bench_output import put
+    from ipj_edge.benchmark.compare.comparison import Limits, compare
+    from ipj_edge.benchmark.result.files import check_free, encode, read_result
+    from ipj_edge.cli.printing.bench import put
     from ipj_edge.errors import DataError
 
     json_path, markdown_path = options["json_path"], options["markdown_path"]
@@ -95,7 +95,7 @@ def _example(unit: str) -> str:
 
 
 def _print(comparison: Comparison) -> None:
-    from ipj_edge.cli import _console
+    from ipj_edge.cli.printing import console as _console
 
     for note in comparison.notes:
         _console.warn(note)
@@ -126,7 +126,7 @@ def _markdown(comparison: Comparison) -> str:
 
 
 def _value(check: Check, value: float | None) -> str:
-    from ipj_edge.benchmark.figures import FIGURES
+    from ipj_edge.benchmark.result.figures import FIGURES
 
     if value is None:
         return "—"

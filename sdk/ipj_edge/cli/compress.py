@@ -20,7 +20,7 @@ def command(recipe: Path, into: Path, json_path: str | None) -> int:
     A run that was interrupted goes on where it was. RECIPE names factories and is trusted input: it runs their code.
     The folder of a finished run is a source for ipj-edge convert.
     """
-    from ipj_edge.cli import _console
+    from ipj_edge.cli.printing import console as _console
     from ipj_edge.plugins import load_recipe_runner
 
     _console.check_json(json_path)
@@ -33,7 +33,7 @@ def command(recipe: Path, into: Path, json_path: str | None) -> int:
 
 
 def _print(report: dict[str, Any]) -> None:
-    from ipj_edge.cli import _console
+    from ipj_edge.cli.printing import console as _console
 
     columns = ("step", "accuracy", "MACs", "parameters", "bytes", "energy")
     _console.table(columns, [_row(entry) for entry in report["steps"]], right=columns[2:])
@@ -52,7 +52,7 @@ def _print(report: dict[str, Any]) -> None:
 
 
 def _row(entry: dict[str, Any]) -> tuple[str, ...]:
-    from ipj_edge.cli import _console
+    from ipj_edge.cli.printing import console as _console
 
     before, after = entry["before"], entry["after"]
     shown = " / ".join(f"{one:.4f}" for one in after["accuracy"])
@@ -67,7 +67,7 @@ def _row(entry: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _joules(energy: dict[str, Any]) -> str:
-    from ipj_edge.cli import _console
+    from ipj_edge.cli.printing import console as _console
 
     return "none" if energy["joules"] is None else _console.joules_text(energy["joules"])
 

@@ -98,7 +98,7 @@ def command(**options: Any) -> int:
     SOURCE is file.py:callable, package.module:callable (both returning a torch module), a .pt2, .onnx or .tflite file.
     Factories and .pt2 files are trusted input: they run code of their author.
     """
-    from ipj_edge.cli import _console
+    from ipj_edge.cli.printing import console as _console
     from ipj_edge.conversion import convert
 
     json_path = options.pop("json_path")
@@ -112,7 +112,7 @@ def command(**options: Any) -> int:
 
 
 def _request(**options: Any) -> ConvertRequest:
-    from ipj_edge.cli import _parse
+    from ipj_edge.cli.options import parse as _parse
     from ipj_edge.conversion import ConvertRequest
 
     inputs = tuple(_parse.tensor_spec(text) for text in options.pop("inputs"))
@@ -132,7 +132,7 @@ def _request(**options: Any) -> ConvertRequest:
 
 
 def _print(outcomes: tuple[Outcome, ...]) -> None:
-    from ipj_edge.cli import _console
+    from ipj_edge.cli.printing import console as _console
 
     for outcome in outcomes:
         for warning in outcome.warnings:
@@ -147,7 +147,7 @@ def _print(outcomes: tuple[Outcome, ...]) -> None:
 
 
 def _row(outcome: Outcome) -> tuple[str, ...]:
-    from ipj_edge.cli import _console
+    from ipj_edge.cli.printing import console as _console
 
     assert outcome.bundle is not None
     manifest = outcome.bundle.manifest

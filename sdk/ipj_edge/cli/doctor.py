@@ -9,7 +9,8 @@ import click
 @click.option("--json", "json_path", metavar="FILE", help="Write the findings as JSON; - is stdout.")
 def command(json_path: str | None) -> None:
     """Check this machine: CPUs, instruction set, targets, probes; say how to mend what does not work."""
-    from ipj_edge.cli import _console, _findings
+    from ipj_edge.cli.findings import findings as _findings
+    from ipj_edge.cli.printing import console as _console
 
     findings = _findings.collect()
     if json_path is not None:

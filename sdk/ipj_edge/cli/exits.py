@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ipj_edge.cli.probe_options import collect, probe_options
+from ipj_edge.cli.options.probes import collect, probe_options
 
 if TYPE_CHECKING:
-    from ipj_edge.tuning import Tuning, TuningOptions
+    from ipj_edge.tuning.tuning import Tuning, TuningOptions
 
 
 @click.group("exits")
@@ -71,9 +71,9 @@ def tune(bundle: str, json_path: str | None, **options: Any) -> int:
 
     When nothing can be certified the full model is kept and the exit code is 5.
     """
-    from ipj_edge.cli import _console
+    from ipj_edge.cli.printing import console as _console
     from ipj_edge.exits import TunedBundle
-    from ipj_edge.tuning import tune_exits
+    from ipj_edge.tuning.tuning import tune_exits
 
     _console.check_json(json_path)
     certify = not options["no_certificate"]
@@ -90,11 +90,11 @@ def tune(bundle: str, json_path: str | None, **options: Any) -> int:
 
 
 def _options(**options: Any) -> TuningOptions:
-    from ipj_edge.cli import _parse
+    from ipj_edge.cli.options import parse as _parse
     from ipj_edge.errors import ConfigError
     from ipj_edge.exits import TuneRequest
-    from ipj_edge.pricing import PricingOptions
-    from ipj_edge.tuning import TuningOptions
+    from ipj_edge.tuning.pricing import PricingOptions
+    from ipj_edge.tuning.tuning import TuningOptions
     from ipj_edge.values import Settings
 
     epsilon = _parse.drop(options["max_harm"])
@@ -124,7 +124,7 @@ def _options(**options: Any) -> TuningOptions:
 
 
 def _print(tuning: Tuning) -> None:
-    from ipj_edge.cli import _console
+    from ipj_edge.cli.printing import console as _console
 
     tuned, record = tuning.tuned, tuning.record
     certificate, unit = tuned.certificate, record.costs.unit

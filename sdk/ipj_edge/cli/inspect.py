@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from ipj_edge.manifest import Bundle, Manifest, StageSpec
+    from ipj_edge.bundles.manifest import Bundle, Manifest, StageSpec
     from ipj_edge.values import Port, TensorSpec
 
 
@@ -21,8 +21,9 @@ def command(bundle: str, operators: bool, json_path: str | None) -> None:
 
     BUNDLE may also be a .tflite, .onnx or .xml file, which is read and not run.
     """
-    from ipj_edge.bundle import open_bundle
-    from ipj_edge.cli import _console, _files
+    from ipj_edge.bundles.bundle import open_bundle
+    from ipj_edge.cli.printing import console as _console
+    from ipj_edge.cli.printing import files as _files
 
     report = _files.inspect_file(Path(bundle))
     if report is not None:
@@ -39,7 +40,8 @@ def command(bundle: str, operators: bool, json_path: str | None) -> None:
 
 
 def _print(bundle: Bundle) -> None:
-    from ipj_edge.cli import _console, _files
+    from ipj_edge.cli.printing import console as _console
+    from ipj_edge.cli.printing import files as _files
 
     manifest = bundle.manifest
     _console.say(
@@ -70,9 +72,10 @@ def _print(bundle: Bundle) -> None:
 
 def _print_device(bundle: Bundle) -> None:
     """Say where operators run on the device, and whether it was ever proven there."""
-    from ipj_edge.cli import _console, _files
-    from ipj_edge.device_proof import missing_proof, read_proof
-    from ipj_edge.placement import read_placement
+    from ipj_edge.bundles.device_proof import missing_proof, read_proof
+    from ipj_edge.bundles.placement import read_placement
+    from ipj_edge.cli.printing import console as _console
+    from ipj_edge.cli.printing import files as _files
 
     placement = read_placement(bundle.path)
     if placement is not None:
@@ -86,7 +89,7 @@ def _print_device(bundle: Bundle) -> None:
 
 
 def _say_requirements(manifest: Manifest) -> None:
-    from ipj_edge.cli import _console
+    from ipj_edge.cli.printing import console as _console
 
     requires, batch = manifest.requires, manifest.batch
     extras = [f"instruction set {requires.isa}"] if requires.isa else []
@@ -99,7 +102,7 @@ def _say_requirements(manifest: Manifest) -> None:
 
 
 def _print_tensors(manifest: Manifest) -> None:
-    from ipj_edge.cli import _console
+    from ipj_edge.cli.printing import console as _console
 
     takes = {port.name: port for stage in manifest.stages for port in stage.takes}
     adds = {port.name: port for stage in manifest.stages for port in stage.adds}
@@ -117,7 +120,7 @@ def _print_tensors(manifest: Manifest) -> None:
 
 
 def _tensor_row(role: str, spec: TensorSpec, port: Port | None) -> tuple[str, ...]:
-    from ipj_edge.data import shape_text
+    from ipj_edge.samples.data import shape_text
 
     scale = (
         ""
@@ -130,7 +133,8 @@ def _tensor_row(role: str, spec: TensorSpec, port: Port | None) -> tuple[str, ..
 
 
 def _print_stage(stage: StageSpec) -> None:
-    from ipj_edge.cli import _console, _files
+    from ipj_edge.cli.printing import console as _console
+    from ipj_edge.cli.printing import files as _files
 
     macs = f"{stage.macs:,} MACs" if stage.macs is not None else f"MACs not counted ({stage.macs_reason})"
     operators = stage.operators
@@ -148,7 +152,7 @@ def _print_stage(stage: StageSpec) -> None:
 
 
 def _print_proof(manifest: Manifest) -> None:
-    from ipj_edge.cli import _console
+    from ipj_edge.cli.printing import console as _console
 
     parity = manifest.parity
     how = "loosened by the user to" if parity.loosened else "allowed"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ipj_edge.cli.probe_options import collect, probe_options
+from ipj_edge.cli.options.probes import collect, probe_options
 
 if TYPE_CHECKING:
     from ipj_edge.energy import Meter
@@ -53,7 +53,8 @@ def command(
     that a script on the device, another host, can say when its work begins and ends, e.g. through ssh. The time a
     line needs to arrive is part of the window.
     """
-    from ipj_edge.cli import _console, _parse
+    from ipj_edge.cli.options import parse as _parse
+    from ipj_edge.cli.printing import console as _console
     from ipj_edge.energy import Meter
     from ipj_edge.errors import ConfigError
 
@@ -83,8 +84,8 @@ def command(
 def _child(
     meter: Meter, name: str, command: tuple[str, ...], to_stderr: bool
 ) -> tuple[dict[str, Any], list[Reading], int]:
-    from ipj_edge.cli._child import run
-    from ipj_edge.cli._readings import record, show
+    from ipj_edge.cli.printing.readings import record, show
+    from ipj_edge.cli.running.child import run
 
     with meter.window(name) as window:
         code = run(command)
@@ -96,8 +97,8 @@ def _child(
 
 
 def _triggered(meter: Meter, to_stderr: bool) -> tuple[dict[str, Any], list[Reading], int]:
-    from ipj_edge.cli._readings import record, show
-    from ipj_edge.cli._trigger import windows
+    from ipj_edge.cli.printing.readings import record, show
+    from ipj_edge.cli.running.trigger import windows
 
     entries: list[dict[str, Any]] = []
     readings: list[Reading] = []

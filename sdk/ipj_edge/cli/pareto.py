@@ -10,7 +10,7 @@ import click
 
 if TYPE_CHECKING:
     from ipj_edge.benchmark import Entry
-    from ipj_edge.benchmark.pareto import Candidate, Group
+    from ipj_edge.benchmark.compare.pareto import Candidate, Group
 
 NOT_REACHED = 5
 
@@ -30,9 +30,9 @@ def command(results: tuple[str, ...], **options: Any) -> int:
     Modelled and measured joules, and joules of different boundaries, are never ranked together. Exit code 5 when
     nothing meets the limits.
     """
-    from ipj_edge.benchmark.files import check_free, encode, read_result
-    from ipj_edge.benchmark.pareto import rank
-    from ipj_edge.cli._bench_output import put
+    from ipj_edge.benchmark.compare.pareto import rank
+    from ipj_edge.benchmark.result.files import check_free, encode, read_result
+    from ipj_edge.cli.printing.bench import put
     from ipj_edge.errors import DataError
 
     json_path = options["json_path"]
@@ -50,7 +50,7 @@ def command(results: tuple[str, ...], **options: Any) -> int:
 
 
 def _limits(texts: tuple[str, ...], option: str, entries: Sequence[Entry]) -> dict[str, float]:
-    from ipj_edge.benchmark.figures import figure_named, read_limit
+    from ipj_edge.benchmark.result.figures import figure_named, read_limit
     from ipj_edge.errors import ConfigError
 
     limits = {}
@@ -63,8 +63,8 @@ def _limits(texts: tuple[str, ...], option: str, entries: Sequence[Entry]) -> di
 
 
 def _record(group: Group) -> dict[str, Any]:
-    from ipj_edge.benchmark.pairs import title
-    from ipj_edge.benchmark.pareto import names_of
+    from ipj_edge.benchmark.compare.pareto import names_of
+    from ipj_edge.benchmark.result.pairs import title
 
     chosen = group.chosen
     return {
@@ -79,8 +79,8 @@ def _record(group: Group) -> dict[str, Any]:
 
 
 def _print(group: Group) -> None:
-    from ipj_edge.benchmark.pairs import title
-    from ipj_edge.cli import _console
+    from ipj_edge.benchmark.result.pairs import title
+    from ipj_edge.cli.printing import console as _console
 
     _console.say(f"{group.provenance} joules, boundary {group.boundary}" if group.provenance else "no joules")
     columns = ("", "bundle", "accuracy", "J/inf", "J/correct", "p99", "")
@@ -98,7 +98,7 @@ def _order(one: Candidate) -> tuple[bool, float]:
 
 
 def _row(one: Candidate, *, chosen: bool) -> tuple[str, ...]:
-    from ipj_edge.benchmark.pairs import title
+    from ipj_edge.benchmark.result.pairs import title
     from ipj_edge.units import joules_text, seconds_text
 
     entry, energy = one.entry, one.entry.joules_per_inference

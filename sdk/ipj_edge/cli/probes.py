@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ipj_edge.cli.probe_options import collect, probe_options
+from ipj_edge.cli.options.probes import collect, probe_options
 
 if TYPE_CHECKING:
     from ipj_edge.energy import ProbeReport
@@ -38,7 +38,7 @@ def command(name: str | None, as_json: bool, **given: Any) -> None:
 
 
 def _show_all(reports: list[ProbeReport]) -> None:
-    from ipj_edge.cli import _console
+    from ipj_edge.cli.printing import console as _console
 
     _console.table(("probe", "here", "boundary", "provenance", "update", "accuracy"), [_row(one) for one in reports])
     for report in reports:

@@ -19,8 +19,8 @@ def command(files: tuple[str, ...], output: str, force: bool) -> int:
 
     The page opens from disk and makes no request.
     """
-    from ipj_edge.benchmark.files import check_free, read_result, write_whole
     from ipj_edge.benchmark.report import is_tuned, read_tuned, render
+    from ipj_edge.benchmark.result.files import check_free, read_result, write_whole
 
     check_free([output], force=force)
     paths = [Path(file) for file in files]

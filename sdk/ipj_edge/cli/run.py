@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from ipj_edge.model import Model, Result
+    from ipj_edge.runtime.model import Model, Result
 
 
 @click.command("run")
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 @click.option("--json", "json_path", metavar="FILE", help="Write the outputs as JSON; - is stdout.")
 def command(bundle: str, inputs: tuple[str, ...], top: int, threads: int | None, json_path: str | None) -> None:
     """Run a bundle on images (through its preprocessing) or on .npz arrays by input name."""
-    from ipj_edge.cli import _console
-    from ipj_edge.model import load
+    from ipj_edge.cli.printing import console as _console
+    from ipj_edge.runtime.model import load
 
     entries = []
     with load(bundle, threads=threads) as model:
@@ -33,8 +33,8 @@ def command(bundle: str, inputs: tuple[str, ...], top: int, threads: int | None,
 
 
 def _run(model: Model, path: str) -> Result:
-    from ipj_edge.data import load_samples
-    from ipj_edge.preprocess import read_image
+    from ipj_edge.samples.data import load_samples
+    from ipj_edge.samples.preprocess import read_image
 
     if path.endswith(".npz"):
         return model.run(load_samples(path, model.manifest.inputs).arrays)
@@ -42,7 +42,7 @@ def _run(model: Model, path: str) -> Result:
 
 
 def _print(model: Model, path: str, result: Result, top: int) -> None:
-    from ipj_edge.cli import _console
+    from ipj_edge.cli.printing import console as _console
 
     _console.say(f"{path}: {_console.seconds_text(result.latency_s)}")
     for spec in model.outputs:

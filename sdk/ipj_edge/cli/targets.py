@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 @click.option("--json", "json_path", metavar="FILE", help="Write the list as JSON; - is stdout.")
 def command(json_path: str | None) -> None:
     """List the targets and what works here, what does not, why, and the command that fixes it."""
-    from ipj_edge.cli import _console
+    from ipj_edge.cli.printing import console as _console
     from ipj_edge.plugins import TARGETS, names
 
     found = [look_at(name) for name in names(TARGETS)]

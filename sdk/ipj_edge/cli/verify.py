@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from ipj_edge.verification import Verification
+    from ipj_edge.runtime.verification import Verification
 
 
 @click.command("verify")
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 @click.option("--json", "json_path", metavar="FILE", help="Write the result as JSON; - is stdout.")
 def command(bundle: str, threads: int | None, allow_fallback: bool, json_path: str | None) -> None:
     """Prove a bundle on this machine: hashes, golden inputs, effective settings."""
-    from ipj_edge.cli import _console
+    from ipj_edge.cli.printing import console as _console
+    from ipj_edge.runtime.verification import verify
     from ipj_edge.values import Settings
-    from ipj_edge.verification import verify
 
     verification = verify(bundle, settings=Settings(threads=threads, allow_fallback=allow_fallback))
     if json_path != "-":
@@ -36,7 +36,7 @@ def command(bundle: str, threads: int | None, allow_fallback: bool, json_path: s
 
 
 def _print(verification: Verification) -> None:
-    from ipj_edge.cli import _console
+    from ipj_edge.cli.printing import console as _console
 
     manifest = verification.bundle.manifest
     _console.say(f"{verification.bundle.path}: {len(manifest.files)} files have the recorded hashes")

@@ -12,21 +12,21 @@ import msgspec
 import numpy as np
 
 import ipj_edge
-from ipj_edge.bundle import record_files, write_manifest
+from ipj_edge.bundles.bundle import record_files, write_manifest
+from ipj_edge.bundles.manifest import (
+    Manifest,
+)
 from ipj_edge.conversion.drafting import draft_manifest, write_golden_inputs
-from ipj_edge.conversion.plan import check_abilities, choose_converter, proving_target
-from ipj_edge.conversion.prepared import Prepared
-from ipj_edge.conversion.proof import batch_probes, gate, judge
+from ipj_edge.conversion.plan.plan import check_abilities, choose_converter, proving_target
+from ipj_edge.conversion.plan.prepared import Prepared
+from ipj_edge.conversion.plan.ranges import trained_ranges
+from ipj_edge.conversion.prove.proof import batch_probes, gate, judge
+from ipj_edge.conversion.prove.trial import TrialResult, run_trial
 from ipj_edge.conversion.publish import FULL
-from ipj_edge.conversion.ranges import trained_ranges
-from ipj_edge.conversion.trial import TrialResult, run_trial
 from ipj_edge.errors import (
     ConversionError,
     DestinationError,
     IpjEdgeError,
-)
-from ipj_edge.manifest import (
-    Manifest,
 )
 from ipj_edge.protocols import ConversionTask, Converter, Source, StageFiles
 from ipj_edge.values import Precision

@@ -8,11 +8,7 @@ from typing import cast
 
 import numpy as np
 
-from ipj_edge.conversion.calibration import record_calibration
-from ipj_edge.conversion.prepared import Prepared
-from ipj_edge.conversion.reference import GOLDEN_SAMPLES, static_batch
-from ipj_edge.golden import write_golden
-from ipj_edge.manifest import (
+from ipj_edge.bundles.manifest import (
     SCHEMA_VERSION,
     BatchSpec,
     Manifest,
@@ -21,9 +17,13 @@ from ipj_edge.manifest import (
     SourceRecord,
     StageSpec,
 )
-from ipj_edge.parity import RELATIVE_L2
+from ipj_edge.conversion.plan.calibration import record_calibration
+from ipj_edge.conversion.plan.prepared import Prepared
+from ipj_edge.conversion.plan.reference import GOLDEN_SAMPLES, static_batch
 from ipj_edge.plugins import load_target
 from ipj_edge.protocols import Array, Source, StageFiles
+from ipj_edge.runtime.golden import write_golden
+from ipj_edge.runtime.parity import RELATIVE_L2
 from ipj_edge.values import Precision, TensorSpec
 
 

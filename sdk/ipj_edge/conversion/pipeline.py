@@ -9,13 +9,13 @@ from time import monotonic
 
 import msgspec
 
+from ipj_edge.bundles.manifest import SUFFIX, Bundle
 from ipj_edge.conversion.build import build
-from ipj_edge.conversion.calibration import check_calibration, range_warnings
-from ipj_edge.conversion.inputs import random_samples
-from ipj_edge.conversion.plan import check_target, choose_opener, choose_precisions
-from ipj_edge.conversion.prepared import Prepared
-from ipj_edge.conversion.publish import check_free, publish, workspace
-from ipj_edge.conversion.reference import (
+from ipj_edge.conversion.plan.calibration import check_calibration, range_warnings
+from ipj_edge.conversion.plan.inputs import random_samples
+from ipj_edge.conversion.plan.plan import check_target, choose_opener, choose_precisions
+from ipj_edge.conversion.plan.prepared import Prepared
+from ipj_edge.conversion.plan.reference import (
     GOLDEN_SAMPLES,
     PARITY_SAMPLES,
     Reference,
@@ -25,14 +25,14 @@ from ipj_edge.conversion.reference import (
     spread,
     whole_batches,
 )
-from ipj_edge.conversion.request import ConvertRequest, Outcome
-from ipj_edge.conversion.request_checks import check_labels, check_request, named_preprocessing, tidied
+from ipj_edge.conversion.plan.request import ConvertRequest, Outcome
+from ipj_edge.conversion.plan.request_checks import check_labels, check_request, named_preprocessing, tidied
+from ipj_edge.conversion.publish import check_free, publish, workspace
 from ipj_edge.conversion.stage_choice import with_stage_precisions
-from ipj_edge.data import Samples, load_samples
 from ipj_edge.errors import ConfigError, IpjEdgeError
-from ipj_edge.manifest import SUFFIX, Bundle
 from ipj_edge.plugins import load_target
 from ipj_edge.protocols import Source, SourceRequest
+from ipj_edge.samples.data import Samples, load_samples
 from ipj_edge.values import Precision
 
 Progress = Callable[[str], None]

@@ -13,7 +13,7 @@ import msgspec
 
 from ipj_edge import child
 from ipj_edge.conversion.build import build
-from ipj_edge.conversion.prepared import Prepared
+from ipj_edge.conversion.plan.prepared import Prepared
 from ipj_edge.errors import ConfigError, EngineCrashError
 from ipj_edge.values import Precision
 

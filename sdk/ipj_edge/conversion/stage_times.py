@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import sys
 
-from ipj_edge.bundle import open_bundle
-from ipj_edge.data import fit
-from ipj_edge.golden import read_golden
-from ipj_edge.model import open_model
-from ipj_edge.pricing import PricingOptions, price_exits
+from ipj_edge.bundles.bundle import open_bundle
+from ipj_edge.runtime.golden import read_golden
+from ipj_edge.runtime.model import open_model
+from ipj_edge.samples.data import fit
+from ipj_edge.tuning.pricing import PricingOptions, price_exits
 from ipj_edge.values import Settings
 
 

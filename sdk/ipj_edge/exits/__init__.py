@@ -1,15 +1,13 @@
 """Early exit: when a sample may leave, thresholds chosen for joules, and the proof of what they cost.
 
 Pure functions over arrays; nothing here knows an engine. The only file is ``exits.json``. What a device needs is
-imported here; the search and the proof are in `ipj_edge.exits.tuning`.
+imported here; the search and the proof are in `ipj_edge.exits.proof.tuning`.
 """
 
 from __future__ import annotations
 
-from ipj_edge.exits.drift import ExitShares
-from ipj_edge.exits.gate import Gate, answering_exits
-from ipj_edge.exits.policies import check_policy, make_policy
-from ipj_edge.exits.record import (
+from ipj_edge.exits.policy.policies import check_policy, make_policy
+from ipj_edge.exits.policy.record import (
     EXITS_NAME,
     check_record,
     engine_files,
@@ -18,7 +16,7 @@ from ipj_edge.exits.record import (
     tuned_under,
     write_exits,
 )
-from ipj_edge.exits.values import (
+from ipj_edge.exits.policy.values import (
     Certificate,
     ExitPolicy,
     ExitsRecord,
@@ -31,6 +29,8 @@ from ipj_edge.exits.values import (
     TunedBundle,
     TuneRequest,
 )
+from ipj_edge.exits.run.drift import ExitShares
+from ipj_edge.exits.run.gate import Gate, answering_exits
 
 __all__ = [
     "EXITS_NAME",

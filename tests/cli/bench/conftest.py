@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ipj_edge.bundle import record_files, write_manifest
-from ipj_edge.golden import write_golden
-from ipj_edge.manifest import (
+from ipj_edge.bundles.bundle import record_files, write_manifest
+from ipj_edge.bundles.manifest import (
     SCHEMA_VERSION,
     BatchSpec,
     Manifest,
@@ -20,6 +19,7 @@ from ipj_edge.manifest import (
     SourceRecord,
     StageSpec,
 )
+from ipj_edge.runtime.golden import write_golden
 from ipj_edge.values import Port, TensorSpec
 
 SPIN = """

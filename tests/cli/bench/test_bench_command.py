@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from ipj_edge.benchmark import BenchResult
-from ipj_edge.benchmark.files import read_result
+from ipj_edge.benchmark.result.files import read_result
 from ipj_edge.testing.hwmon import FakeSysfs
 
 QUICK = ("--window", "0.05", "--windows", "3", "--probe", "modelled", "--error", "50%")

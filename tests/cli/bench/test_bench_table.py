@@ -2,7 +2,7 @@
 
 import pytest
 
-from ipj_edge.cli._bench_output import _joules
+from ipj_edge.cli.printing.bench import _joules
 from ipj_edge.values import EnergyPerInference
 
 

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from ipj_edge.benchmark.files import read_result
+from ipj_edge.benchmark.result.files import read_result
 
 RUN = ("--window", "0.1", "--windows", "5", "--duration", "0.5s", "--probe", "modelled", "--error", "50%")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ipj_edge.benchmark.files import read_result
+from ipj_edge.benchmark.result.files import read_result
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "mlperf_tiny.py"
 
@@ -58,8 +58,8 @@ def test_a_quality_target_that_is_missed_is_exit_code_5(prepared, ipj_edge_cli, 
 
 
 def test_the_reporting_form_is_the_median_of_five_windows():
-    from ipj_edge.benchmark.quality_targets import tiny_form
-    from ipj_edge.benchmark.results import Entry, WindowRecord
+    from ipj_edge.benchmark.compare.quality_targets import tiny_form
+    from ipj_edge.benchmark.result.schema import Entry, WindowRecord
 
     same = {"seconds": 10.5, "inferences": 1000, "queries": 1000, "cpu_s": 1.0, "p50_s": 0.01, "p99_s": 0.02}
     windows = [

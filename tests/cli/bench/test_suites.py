@@ -9,8 +9,8 @@ import time
 import pytest
 
 from ipj_edge.benchmark import BenchOptions
-from ipj_edge.benchmark.files import read_result
-from ipj_edge.benchmark.suite_file import load_suite
+from ipj_edge.benchmark.result.files import read_result
+from ipj_edge.benchmark.suite.file import load_suite
 from ipj_edge.errors import ConfigError
 
 SUITE = """

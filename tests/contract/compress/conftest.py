@@ -14,10 +14,10 @@ import torch
 from torch import nn
 
 from ipj_edge.conversion import ConvertRequest, Outcome, convert
-from ipj_edge.data import Samples, digest
+from ipj_edge.samples.data import Samples, digest
 from ipj_edge.values import TensorSpec, TrainedRanges
 from ipj_edge_compress import ArrayBatches, TrainPlan, train
-from ipj_edge_compress.quantization import Quantized, train_quantized
+from ipj_edge_compress.quantize.training import Quantized, train_quantized
 
 TARGETS = ("onnxruntime-cpu", "openvino-cpu", "tflite-cpu")
 

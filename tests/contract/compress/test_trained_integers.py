@@ -10,11 +10,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from ipj_edge.bundle import open_bundle
+from ipj_edge.bundles.bundle import open_bundle
 from ipj_edge.conversion import ConvertRequest, convert
 from ipj_edge.plugins import needs
 from ipj_edge.values import ActivationRange, TensorSpec, TrainedRanges
-from ipj_edge_compress.quantization import grid_weights
+from ipj_edge_compress.quantize.training import grid_weights
 
 TARGETS = ("onnxruntime-cpu", "openvino-cpu", "tflite-cpu")
 

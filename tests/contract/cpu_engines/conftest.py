@@ -13,7 +13,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from ipj_edge.manifest import (
+from ipj_edge.bundles.manifest import (
     SCHEMA_VERSION,
     BatchSpec,
     Bundle,
@@ -28,7 +28,7 @@ from ipj_edge.manifest import (
 from ipj_edge.plugins import without_telemetry
 from ipj_edge.protocols import ConversionTask, MacCount, StageFiles
 from ipj_edge.values import Port, TensorSpec
-from ipj_edge_converters.to_openvino import ToOpenvino
+from ipj_edge_converters.openvino.convert import ToOpenvino
 
 with without_telemetry():
     import onnxruntime

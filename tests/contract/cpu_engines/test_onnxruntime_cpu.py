@@ -215,7 +215,7 @@ import sys
 import msgspec
 import numpy as np
 from pathlib import Path
-from ipj_edge.manifest import Bundle, Manifest
+from ipj_edge.bundles.manifest import Bundle, Manifest
 from ipj_edge.errors import BundleError
 from ipj_edge.values import Settings
 from ipj_edge_targets.onnxruntime_cpu import OnnxruntimeCpu

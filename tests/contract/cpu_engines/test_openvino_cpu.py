@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from ipj_edge import host
+from ipj_edge.bundles.manifest import Requirements
 from ipj_edge.errors import BundleError, ConfigError, InputError, TargetError, TargetUnavailableError
-from ipj_edge.manifest import Requirements
 from ipj_edge.plugins import TARGETS, load_target, names
 from ipj_edge.values import Settings
 from ipj_edge_targets.openvino_cpu import OpenvinoCpu
@@ -230,7 +230,7 @@ OPEN_IN_A_CHILD = """
 import sys
 import msgspec
 from pathlib import Path
-from ipj_edge.manifest import Bundle, Manifest
+from ipj_edge.bundles.manifest import Bundle, Manifest
 from ipj_edge.errors import BundleError
 from ipj_edge.values import Settings
 from ipj_edge_targets.openvino_cpu import OpenvinoCpu
@@ -281,7 +281,7 @@ import sys
 import msgspec
 import numpy as np
 from pathlib import Path
-from ipj_edge.manifest import Bundle, Manifest
+from ipj_edge.bundles.manifest import Bundle, Manifest
 from ipj_edge.values import Settings
 from ipj_edge_targets.openvino_cpu import OpenvinoCpu
 folder = Path(sys.argv[1])

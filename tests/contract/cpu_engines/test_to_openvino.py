@@ -13,8 +13,8 @@ import pytest
 
 from ipj_edge.errors import ConfigError, ConversionError, TargetUnavailableError, UnsupportedError
 from ipj_edge.protocols import ConversionTask
-from ipj_edge_converters.openvino_file import BIN_NAME, XML_NAME
-from ipj_edge_converters.to_openvino import ToOpenvino
+from ipj_edge_converters.openvino.convert import ToOpenvino
+from ipj_edge_converters.openvino.file import BIN_NAME, XML_NAME
 
 HERE = Path(__file__).parent
 
@@ -91,7 +91,7 @@ import sys, json
 from pathlib import Path
 sys.path.insert(0, {here!r})
 import conftest
-from ipj_edge_converters.to_openvino import ToOpenvino
+from ipj_edge_converters.openvino.convert import ToOpenvino
 folder = Path(sys.argv[1])
 (folder / "models").mkdir(parents=True)
 for name, build in conftest.NETS.items():
@@ -159,7 +159,7 @@ def test_every_sample_counts_and_the_range_is_the_true_one(graph, tensor_spec, t
 
 
 def input_range(xml):
-    from ipj_edge_converters.openvino_file import import_openvino
+    from ipj_edge_converters.openvino.file import import_openvino
 
     model = import_openvino().Core().read_model(xml)
     quantizers = [each for each in model.get_ops() if each.get_type_name() == "FakeQuantize"]
@@ -215,7 +215,7 @@ def test_weights_use_seven_bits_where_vnni_is_not_assumed(conv_source, tmp_path)
 
 
 def widest_weight(xml):
-    from ipj_edge_converters.openvino_file import import_openvino
+    from ipj_edge_converters.openvino.file import import_openvino
 
     model = import_openvino().Core().read_model(xml)
     constants = [each.data for each in model.get_ops() if each.get_type_name() == "Constant"]
@@ -294,8 +294,8 @@ def test_calibration_fills_a_fixed_batch_and_uses_every_sample(graph, tensor_spe
 
 def test_attention_is_recognised_and_stays_close_in_int8(graph, tensor_spec, tmp_path, convert):
     from ipj_edge.values import Settings
-    from ipj_edge_converters.openvino_file import import_openvino
-    from ipj_edge_converters.openvino_quantize import has_attention
+    from ipj_edge_converters.openvino.file import import_openvino
+    from ipj_edge_converters.openvino.quantize import has_attention
     from ipj_edge_targets.openvino_cpu import OpenvinoCpu
 
     g = graph()

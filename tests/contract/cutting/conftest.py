@@ -347,7 +347,7 @@ def _check(array: np.ndarray, port: Any) -> None:
 @pytest.fixture(scope="session")
 def resnet20_exits() -> Any:
     """The module of the benchmarks' network: ResNet-20 with three exits."""
-    spec = importlib.util.spec_from_file_location("resnet20_exits", ROOT / "benchmarks" / "resnet20_exits.py")
+    spec = importlib.util.spec_from_file_location("resnet20_exits", ROOT / "benchmarks/exits/resnet20_exits.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

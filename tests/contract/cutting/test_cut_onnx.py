@@ -12,12 +12,12 @@ import pytest
 
 from ipj_edge.errors import ConfigError, UnsupportedError
 from ipj_edge.values import Quantization, TensorSpec
-from ipj_edge_converters.cut_onnx import cut_onnx
-from ipj_edge_converters.cut_openvino import cut_openvino
-from ipj_edge_converters.onnx_files import save_onnx
-from ipj_edge_converters.onnx_macs import count_onnx
-from ipj_edge_converters.onnx_quantize import Choices, quantize
-from ipj_edge_converters.onnx_stage import last_exit_only
+from ipj_edge_converters.onnx.cut import cut_onnx
+from ipj_edge_converters.onnx.files import save_onnx
+from ipj_edge_converters.onnx.macs import count_onnx
+from ipj_edge_converters.onnx.quantize.static import Choices, quantize
+from ipj_edge_converters.onnx.stage import last_exit_only
+from ipj_edge_converters.openvino.cut import cut_openvino
 
 NAMES = (
     *("two-scales", "shared-operator", "computed-shape", "merged-heads", "more-inputs", "captured", "tokens"),

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from ai_edge_litert.interpreter import Interpreter
 
-from ipj_edge_converters.cut_onnx import cut_onnx
-from ipj_edge_converters.cut_openvino import cut_openvino
-from ipj_edge_converters.cut_tflite import cut_tflite, last_exit_only
-from ipj_edge_converters.onnx_files import load_onnx, save_onnx
-from ipj_edge_converters.onnx_macs import count_onnx
-from ipj_edge_converters.onnx_quantize import Choices, quantize
-from ipj_edge_converters.onnx_stage import last_exit_only as last_exit_only_onnx
+from ipj_edge_converters.onnx.cut import cut_onnx
+from ipj_edge_converters.onnx.files import load_onnx, save_onnx
+from ipj_edge_converters.onnx.macs import count_onnx
+from ipj_edge_converters.onnx.quantize.static import Choices, quantize
+from ipj_edge_converters.onnx.stage import last_exit_only as last_exit_only_onnx
+from ipj_edge_converters.openvino.cut import cut_openvino
+from ipj_edge_converters.tflite.cut import cut_tflite, last_exit_only
 
 pytestmark = [pytest.mark.data, pytest.mark.slow]
 

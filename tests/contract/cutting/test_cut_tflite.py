@@ -16,9 +16,9 @@ from torch.nn import functional
 from ipj_edge.errors import ConfigError, ConversionError, UnsupportedError
 from ipj_edge.protocols import ConversionTask, StageFiles
 from ipj_edge.values import Port, TensorSpec
-from ipj_edge_converters import tflite_file
-from ipj_edge_converters.cut_tflite import cut_tflite
-from ipj_edge_converters.to_tflite import ToTflite
+from ipj_edge_converters.tflite import file as tflite_file
+from ipj_edge_converters.tflite.convert import ToTflite
+from ipj_edge_converters.tflite.cut import cut_tflite
 
 EXITS = ("e1", "e2", "end")
 

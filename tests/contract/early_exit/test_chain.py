@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import ipj_edge
-from ipj_edge.bundle import open_bundle, record_files, write_manifest
+from ipj_edge.bundles.bundle import open_bundle, record_files, write_manifest
 from ipj_edge.errors import ConfigError, InputError, ParityError
 from ipj_edge.exits import ExitPolicy
 

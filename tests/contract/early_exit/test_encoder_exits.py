@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import ipj_edge
-from ipj_edge.bundle import open_bundle
+from ipj_edge.bundles.bundle import open_bundle
 from ipj_edge.exits import ExitPolicy
 
 pytestmark = pytest.mark.slow

@@ -14,7 +14,7 @@ from ipj_edge.exits import ExitPolicy
 
 pytestmark = [pytest.mark.data, pytest.mark.slow]
 
-BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks"
+ROOT = Path(__file__).resolve().parents[3]
 EXITS = ("logits_exit1", "logits_exit2", "logits_final")
 # Published with the file: who leaves at softmax confidence 0.95, and how many of 1,000 test images are then right.
 SHARES, ACCURACY = (0.069, 0.318), 0.915
@@ -35,13 +35,14 @@ def cascades(data_folder: Path, tmp_path_factory: pytest.TempPathFactory, ipj_ed
     """All of `BUNDLES`, from the published ONNX graph and from a torch module with the same weights."""
     folder = tmp_path_factory.mktemp("cascades")
     (folder / "net.py").write_text(
-        f"import sys\nfrom pathlib import Path\nsys.path.insert(0, {str(BENCHMARKS)!r})\nimport resnet20_exits\n"
+        f"import sys\nfrom pathlib import Path\nsys.path.insert(0, {str(ROOT)!r})\n"
+        f"from benchmarks.exits import resnet20_exits\n"
         f"def build():\n    return resnet20_exits.network(Path({str(data_folder)!r}))\n"
     )
-    sys.path.insert(0, str(BENCHMARKS))
-    import resnet20_exits
+    sys.path.insert(0, str(ROOT))
+    from benchmarks.exits import resnet20_exits
 
-    sys.path.remove(str(BENCHMARKS))
+    sys.path.remove(str(ROOT))
     np.savez(folder / "cal.npz", input=resnet20_exits.images(data_folder, "train_0")[:200])
     onnx = data_folder / resnet20_exits.ONNX_FILE
     module = (f"{folder / 'net.py'}:build", "--input", "input:1x3x32x32")

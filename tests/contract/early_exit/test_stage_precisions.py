@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import ipj_edge
-from ipj_edge.bundle import open_bundle
+from ipj_edge.bundles.bundle import open_bundle
 
 HERE = Path(__file__).parent
 TARGETS = ("openvino-cpu", "onnxruntime-cpu", "tflite-cpu")

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from ipj_edge.exits import Gate, Provenance, StageCost, StageCosts, TuneRequest, make_policy
-from ipj_edge.exits.certificate import split
-from ipj_edge.exits.tuning import tune
+from ipj_edge.exits.proof.certificate import split
+from ipj_edge.exits.proof.tuning import tune
 from ipj_edge.plugins import load_exit_rule
 from ipj_edge.protocols import Array
 

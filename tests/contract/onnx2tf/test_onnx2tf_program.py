@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 import ipj_edge
 from ipj_edge.conversion import ConvertRequest, Outcome, convert
 from ipj_edge.errors import ConversionError, TargetUnavailableError, UnsupportedError
-from ipj_edge_converters.onnx2tf_program import VERSION
+from ipj_edge_converters.tflite.onnx2tf.program import VERSION
 
 
 def same_size_everywhere(folder: Path) -> Path:
@@ -43,7 +43,7 @@ def tflite_of(path: Path, *, order: tuple[int, ...]) -> bytes:
     """Return a real .tflite file of that model whose output has its axes in another order, as onnx2tf leaves them."""
     import torch
 
-    from ipj_edge_converters.litert_quiet import quiet_litert
+    from ipj_edge_converters.tflite.litert_quiet import quiet_litert
 
     tensors = {each.name: numpy_helper.to_array(each) for each in onnx.load(path).graph.initializer}
 

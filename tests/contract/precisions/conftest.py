@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ipj_edge.bundles.manifest import Manifest
 from ipj_edge.conversion import ConvertRequest, Outcome, convert
-from ipj_edge.manifest import Manifest
 from ipj_edge.values import TensorSpec
 
 NETWORKS = Path(__file__).with_name("networks.py")

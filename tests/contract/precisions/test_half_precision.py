@@ -7,10 +7,10 @@ import pytest
 
 import ipj_edge
 from ipj_edge import host
-from ipj_edge.manifest import OutputParity
-from ipj_edge.parity import compare
+from ipj_edge.bundles.manifest import OutputParity
+from ipj_edge.runtime.parity import compare
 from ipj_edge.values import TensorSpec
-from ipj_edge_converters import tflite_file
+from ipj_edge_converters.tflite import file as tflite_file
 
 BF16 = {"avx512_bf16", "amx_bf16"}
 

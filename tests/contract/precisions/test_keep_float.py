@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ipj_edge.errors import ConfigError
-from ipj_edge_converters.keep_float import Operator, matching
+from ipj_edge_converters.quantization.keep_float import Operator, matching
 
 # How each engine names the middle one of three convolutions, and the kind of all.
 MIDDLE = {

@@ -7,10 +7,10 @@ import onnx
 import pytest
 
 import ipj_edge
-from ipj_edge.bundle import open_bundle
+from ipj_edge.bundles.bundle import open_bundle
 from ipj_edge.errors import TargetUnavailableError
-from ipj_edge.model import open_model
 from ipj_edge.plugins import load_target
+from ipj_edge.runtime.model import open_model
 from ipj_edge.values import Settings
 from ipj_edge_targets.onnxruntime_gpu import OnnxruntimeGpu
 

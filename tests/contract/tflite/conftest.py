@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from ipj_edge.manifest import (
+from ipj_edge.bundles.manifest import (
     BatchSpec,
     Bundle,
     Manifest,
@@ -22,7 +22,7 @@ from ipj_edge.manifest import (
 )
 from ipj_edge.protocols import ConversionTask, StageFiles
 from ipj_edge.values import Port, Precision, Settings, TensorSpec
-from ipj_edge_converters.to_tflite import ToTflite
+from ipj_edge_converters.tflite.convert import ToTflite
 from ipj_edge_targets.tflite_cpu import TfliteCpu
 
 Arrays = dict[str, np.ndarray]

@@ -8,8 +8,8 @@ from torch import nn
 from ipj_edge.errors import ConversionError, DataError, UnsupportedError
 from ipj_edge.plugins import load_converter
 from ipj_edge.values import Port, Quantization, TensorSpec
-from ipj_edge_converters import tflite_file
-from ipj_edge_converters.to_tflite import check_coverage
+from ipj_edge_converters.tflite import file as tflite_file
+from ipj_edge_converters.tflite.convert import check_coverage
 
 
 @pytest.fixture

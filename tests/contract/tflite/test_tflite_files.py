@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from ipj_edge.errors import ConversionError
-from ipj_edge_converters import tflite_file
+from ipj_edge_converters.tflite import file as tflite_file
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ from types import SimpleNamespace
 import numpy as np, torch
 from ipj_edge.protocols import ConversionTask
 from ipj_edge.values import TensorSpec
-from ipj_edge_converters.to_tflite import ToTflite
+from ipj_edge_converters.tflite.convert import ToTflite
 
 torch.manual_seed(0)
 module = torch.nn.Sequential(

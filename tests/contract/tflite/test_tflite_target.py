@@ -207,7 +207,7 @@ _OPEN = """
 import sys
 from pathlib import Path
 from ipj_edge.errors import IpjEdgeError
-from ipj_edge.manifest import *
+from ipj_edge.bundles.manifest import *
 from ipj_edge.values import Settings
 from ipj_edge_targets.tflite_cpu import TfliteCpu
 path = Path(sys.argv[1])

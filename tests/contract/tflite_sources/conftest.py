@@ -12,8 +12,8 @@ from ai_edge_litert import schema_py_generated as schema
 
 from ipj_edge.conversion import ConvertRequest, Outcome, convert
 from ipj_edge.protocols import SourceRequest
-from ipj_edge_converters import tflite_file
-from ipj_edge_converters.sources.tflite import TfliteOpener
+from ipj_edge_converters.tflite import file as tflite_file
+from ipj_edge_converters.tflite.source.opener import TfliteOpener
 
 
 class Builder:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ipj_edge.errors import ConversionError, UnsupportedError
-from ipj_edge_converters.edgetpu_compiler import compile_model, parse_log
+from ipj_edge_converters.edgetpu.compiler import compile_model, parse_log
 
 NOT_ALL = (
     "Model successfully compiled but not all operations are supported by the Edge TPU. A percentage of the model will "

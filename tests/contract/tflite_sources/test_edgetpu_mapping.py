@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ipj_edge.bundles.placement import Placement
 from ipj_edge.errors import UnsupportedError
-from ipj_edge.placement import Placement
-from ipj_edge_converters import tflite_file
-from ipj_edge_converters.edgetpu_limits import (
+from ipj_edge_converters.edgetpu.convert import check_share
+from ipj_edge_converters.edgetpu.limits import (
     DATA_TYPE,
     DYNAMIC,
     NOT_CONSTANT,
@@ -17,9 +17,9 @@ from ipj_edge_converters.edgetpu_limits import (
     SECOND_SUBGRAPH,
     VERSION,
 )
-from ipj_edge_converters.edgetpu_mapping import predict
-from ipj_edge_converters.tflite_operators import custom_operators
-from ipj_edge_converters.to_edgetpu import check_share
+from ipj_edge_converters.edgetpu.mapping import predict
+from ipj_edge_converters.tflite import file as tflite_file
+from ipj_edge_converters.tflite.operators import custom_operators
 
 SHAPE = (1, 4, 6, 3)
 

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 from ipj_edge import load
-from ipj_edge.bundle import open_bundle
-from ipj_edge.device_proof import read_proof
+from ipj_edge.bundles.bundle import open_bundle
+from ipj_edge.bundles.device_proof import read_proof
+from ipj_edge.bundles.placement import read_placement
 from ipj_edge.errors import ConversionError, TargetUnavailableError, UnsupportedError
-from ipj_edge.golden import read_golden
-from ipj_edge.model import open_model
-from ipj_edge.placement import read_placement
 from ipj_edge.plugins import load_target
+from ipj_edge.runtime.golden import read_golden
+from ipj_edge.runtime.model import open_model
 from ipj_edge.values import Settings
 
 pytestmark = pytest.mark.data

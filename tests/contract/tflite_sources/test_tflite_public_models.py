@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from ipj_edge import load
-from ipj_edge.bundle import open_bundle
-from ipj_edge.preprocess import read_image
+from ipj_edge.bundles.bundle import open_bundle
+from ipj_edge.samples.preprocess import read_image
 from ipj_edge.values import Preprocessing
 
 pytestmark = [pytest.mark.data, pytest.mark.slow]

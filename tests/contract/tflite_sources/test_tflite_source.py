@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ipj_edge import load
-from ipj_edge.bundle import open_bundle
+from ipj_edge.bundles.bundle import open_bundle
 from ipj_edge.errors import InputError, IpjEdgeError, SourceError, TargetUnavailableError, UnsupportedError
 from ipj_edge.values import Quantization, TensorSpec
 

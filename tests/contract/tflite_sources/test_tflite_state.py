@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from ipj_edge import load
-from ipj_edge.bundle import open_bundle
+from ipj_edge.bundles.bundle import open_bundle
 from ipj_edge.errors import TargetError
-from ipj_edge.verification import verify
+from ipj_edge.runtime.verification import verify
 
 
 @pytest.fixture

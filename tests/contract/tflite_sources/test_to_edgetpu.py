@@ -7,11 +7,11 @@ import textwrap
 import numpy as np
 import pytest
 
-from ipj_edge.bundle import open_bundle
+from ipj_edge.bundles.bundle import open_bundle
+from ipj_edge.bundles.placement import read_placement
 from ipj_edge.conversion import ConvertRequest, convert
 from ipj_edge.errors import DataError
-from ipj_edge.placement import read_placement
-from ipj_edge_converters import tflite_file
+from ipj_edge_converters.tflite import file as tflite_file
 
 pytestmark = pytest.mark.slow
 _NET = """

@@ -11,10 +11,10 @@ import pytest
 
 from ipj_edge.plugins import POWER_PROBES, load_probe, names
 from ipj_edge.values import ProbeOptions
-from ipj_edge_probes.emulators.line_meter import LineMeterEmulator
-from ipj_edge_probes.emulators.profile import constant, parse_steps
-from ipj_edge_probes.emulators.pty_host import PtyHost
-from ipj_edge_probes.ppk2 import Ppk2Probe
+from ipj_edge_probes.serial.emulation.profile import constant, parse_steps
+from ipj_edge_probes.serial.emulation.pty_host import PtyHost
+from ipj_edge_probes.serial.line.emulator import LineMeterEmulator
+from ipj_edge_probes.serial.ppk2.probe import Ppk2Probe
 
 SERIAL_PROBES = ("ppk2", "lpm01a", "um25c", "scpi", "serial-line")
 
@@ -39,7 +39,7 @@ def test_an_emulator_runs_as_a_program_and_prints_its_port() -> None:
     command = [
         sys.executable,
         "-m",
-        "ipj_edge_probes.emulators.ppk2",
+        "ipj_edge_probes.serial.ppk2.emulator",
         "--steps",
         "0:0.010",
         "--unplug-at-s",

@@ -10,11 +10,11 @@ import pytest
 from ipj_edge.errors import ConfigError, ProbeReadError, ProbeUnavailableError, SampleLossError
 from ipj_edge.protocols import PowerSampler
 from ipj_edge.values import ProbeOptions
-from ipj_edge_probes.emulators.dialogue import ScriptedPort, Turn
-from ipj_edge_probes.emulators.lpm01a import Lpm01aEmulator, Lpm01aFaults
-from ipj_edge_probes.emulators.profile import constant
-from ipj_edge_probes.emulators.pty_host import PtyHost
-from ipj_edge_probes.lpm01a import Lpm01aMeter, Lpm01aProbe
+from ipj_edge_probes.serial.emulation.dialogue import ScriptedPort, Turn
+from ipj_edge_probes.serial.emulation.profile import constant
+from ipj_edge_probes.serial.emulation.pty_host import PtyHost
+from ipj_edge_probes.serial.lpm01a.emulator import Lpm01aEmulator, Lpm01aFaults
+from ipj_edge_probes.serial.lpm01a.probe import Lpm01aMeter, Lpm01aProbe
 
 Window = Callable[[PowerSampler, float], tuple[float, float]]
 PROMPT = b"PowerShield > "

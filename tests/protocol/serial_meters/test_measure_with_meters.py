@@ -12,14 +12,14 @@ import pytest
 
 from ipj_edge import measure
 from ipj_edge.values import ProbeOptions
-from ipj_edge_probes.emulators.line_meter import LineMeterEmulator
-from ipj_edge_probes.emulators.lpm01a import Lpm01aEmulator
-from ipj_edge_probes.emulators.ppk2 import Ppk2Emulator, Ppk2Faults
-from ipj_edge_probes.emulators.profile import Profile, constant
-from ipj_edge_probes.emulators.pty_host import Instrument, PtyHost
-from ipj_edge_probes.emulators.rigol import RigolEmulator
-from ipj_edge_probes.emulators.um25c import UmEmulator
-from ipj_edge_probes.emulators.wt310 import Wt310Emulator
+from ipj_edge_probes.serial.emulation.profile import Profile, constant
+from ipj_edge_probes.serial.emulation.pty_host import Instrument, PtyHost
+from ipj_edge_probes.serial.line.emulator import LineMeterEmulator
+from ipj_edge_probes.serial.lpm01a.emulator import Lpm01aEmulator
+from ipj_edge_probes.serial.ppk2.emulator import Ppk2Emulator, Ppk2Faults
+from ipj_edge_probes.serial.scpi.rigol_emulator import RigolEmulator
+from ipj_edge_probes.serial.scpi.wt310_emulator import Wt310Emulator
+from ipj_edge_probes.serial.um25c.emulator import UmEmulator
 
 LOAD = constant(0.010)
 

@@ -11,11 +11,11 @@ import pytest
 from ipj_edge.errors import ConfigError, ProbeReadError, ProbeUnavailableError, SampleLossError
 from ipj_edge.protocols import PowerSampler
 from ipj_edge.values import ProbeOptions
-from ipj_edge_probes.emulators.dialogue import ScriptedPort, Turn
-from ipj_edge_probes.emulators.ppk2 import Ppk2Emulator, Ppk2Faults, metadata_text
-from ipj_edge_probes.emulators.profile import Profile, constant
-from ipj_edge_probes.emulators.pty_host import PtyHost
-from ipj_edge_probes.ppk2 import Ppk2Meter, Ppk2Probe
+from ipj_edge_probes.serial.emulation.dialogue import ScriptedPort, Turn
+from ipj_edge_probes.serial.emulation.profile import Profile, constant
+from ipj_edge_probes.serial.emulation.pty_host import PtyHost
+from ipj_edge_probes.serial.ppk2.emulator import Ppk2Emulator, Ppk2Faults, metadata_text
+from ipj_edge_probes.serial.ppk2.probe import Ppk2Meter, Ppk2Probe
 
 Window = Callable[[PowerSampler, float], tuple[float, float]]
 METADATA = metadata_text(Ppk2Faults(), 3300, 2).encode()

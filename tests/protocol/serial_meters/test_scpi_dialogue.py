@@ -12,12 +12,12 @@ import pytest
 from ipj_edge.errors import ConfigError, ProbeReadError, ProbeUnavailableError
 from ipj_edge.protocols import EnergyCounter, PowerSampler
 from ipj_edge.values import ProbeOptions
-from ipj_edge_probes.emulators.dialogue import ScriptedPort
-from ipj_edge_probes.emulators.profile import constant
-from ipj_edge_probes.emulators.pty_host import PtyHost
-from ipj_edge_probes.emulators.rigol import RIGOL_DP832, RigolEmulator, RigolFaults
-from ipj_edge_probes.emulators.wt310 import Wt310Emulator, Wt310Faults
-from ipj_edge_probes.scpi import ScpiProbe, connect
+from ipj_edge_probes.serial.emulation.dialogue import ScriptedPort
+from ipj_edge_probes.serial.emulation.profile import constant
+from ipj_edge_probes.serial.emulation.pty_host import PtyHost
+from ipj_edge_probes.serial.scpi.probe import ScpiProbe, connect
+from ipj_edge_probes.serial.scpi.rigol_emulator import RIGOL_DP832, RigolEmulator, RigolFaults
+from ipj_edge_probes.serial.scpi.wt310_emulator import Wt310Emulator, Wt310Faults
 
 Window = Callable[[PowerSampler, float], tuple[float, float]]
 RIGOL_IDN = (b"*IDN?\n", RIGOL_DP832.encode() + b"\r\n")

@@ -10,10 +10,10 @@ import pytest
 from ipj_edge.errors import ConfigError, ProbeReadError, ProbeUnavailableError, SampleLossError
 from ipj_edge.protocols import PowerSampler
 from ipj_edge.values import ProbeOptions
-from ipj_edge_probes.emulators.line_meter import LineFaults, LineMeterEmulator
-from ipj_edge_probes.emulators.profile import constant
-from ipj_edge_probes.emulators.pty_host import PtyHost
-from ipj_edge_probes.serial_line import SerialLineProbe
+from ipj_edge_probes.serial.emulation.profile import constant
+from ipj_edge_probes.serial.emulation.pty_host import PtyHost
+from ipj_edge_probes.serial.line.emulator import LineFaults, LineMeterEmulator
+from ipj_edge_probes.serial.line.probe import SerialLineProbe
 
 Window = Callable[[PowerSampler, float], tuple[float, float]]
 

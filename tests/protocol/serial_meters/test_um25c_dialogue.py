@@ -10,11 +10,11 @@ import pytest
 from ipj_edge.errors import ProbeReadError, ProbeUnavailableError
 from ipj_edge.protocols import PowerSampler
 from ipj_edge.values import ProbeOptions
-from ipj_edge_probes.emulators.dialogue import ScriptedPort
-from ipj_edge_probes.emulators.profile import constant
-from ipj_edge_probes.emulators.pty_host import PtyHost
-from ipj_edge_probes.emulators.um25c import UmEmulator, UmFaults, record
-from ipj_edge_probes.um25c import Um25cProbe, UmMeter
+from ipj_edge_probes.serial.emulation.dialogue import ScriptedPort
+from ipj_edge_probes.serial.emulation.profile import constant
+from ipj_edge_probes.serial.emulation.pty_host import PtyHost
+from ipj_edge_probes.serial.um25c.emulator import UmEmulator, UmFaults, record
+from ipj_edge_probes.serial.um25c.probe import Um25cProbe, UmMeter
 
 Window = Callable[[PowerSampler, float], tuple[float, float]]
 

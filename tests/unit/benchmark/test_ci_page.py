@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-from ipj_edge.benchmark.comparison import MAX_DROP, MAX_REGRESSION
-from ipj_edge.benchmark.figures import FIGURES
+from ipj_edge.benchmark.compare.comparison import MAX_DROP, MAX_REGRESSION
+from ipj_edge.benchmark.result.figures import FIGURES
 
 PAGE = (Path(__file__).parents[3] / "docs" / "ci.md").read_text()
 

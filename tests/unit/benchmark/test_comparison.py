@@ -2,7 +2,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from ipj_edge.benchmark.comparison import Limits, compare
+from ipj_edge.benchmark.compare.comparison import Limits, compare
 from ipj_edge.errors import ConfigError, DataError
 from ipj_edge.stats import ratio_of_means
 from ipj_edge.values import EffectiveSettings, Settings

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ipj_edge.benchmark.latencies import Latencies, joined
+from ipj_edge.benchmark.result.latencies import Latencies, joined
 
 
 @given(st.lists(st.integers(0, 50), max_size=40), st.integers(2, 64))

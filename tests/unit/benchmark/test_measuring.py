@@ -6,10 +6,10 @@ import time
 import numpy as np
 import pytest
 
-from ipj_edge.benchmark.issuing import back_to_back, paced
-from ipj_edge.benchmark.latencies import Latencies
-from ipj_edge.benchmark.measured import merged
-from ipj_edge.benchmark.measuring import Plan, Warmth, measure, warm_up
+from ipj_edge.benchmark.result.latencies import Latencies
+from ipj_edge.benchmark.run.issuing import back_to_back, paced
+from ipj_edge.benchmark.run.measured import merged
+from ipj_edge.benchmark.run.measuring import Plan, Warmth, measure, warm_up
 from ipj_edge.energy import Meter
 from ipj_edge.protocols import EnergyCounter
 from ipj_edge.values import Availability, ProbeFacts, Rail

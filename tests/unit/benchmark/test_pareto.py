@@ -1,7 +1,7 @@
 import pytest
 
-from ipj_edge.benchmark.figures import figure_named, read_limit
-from ipj_edge.benchmark.pareto import names_of, rank
+from ipj_edge.benchmark.compare.pareto import names_of, rank
+from ipj_edge.benchmark.result.figures import figure_named, read_limit
 from ipj_edge.errors import ConfigError
 from ipj_edge.metrics import Score
 

@@ -6,10 +6,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from ipj_edge.benchmark.files import check_free, encode, read_result, samples_path, write_samples, write_whole
-from ipj_edge.benchmark.results import BenchResult
-from ipj_edge.benchmark.tables import mode_text, to_csv, to_markdown
-from ipj_edge.benchmark.twins import flag_twins
+from ipj_edge.benchmark.result.files import check_free, encode, read_result, samples_path, write_samples, write_whole
+from ipj_edge.benchmark.result.schema import BenchResult
+from ipj_edge.benchmark.result.tables import mode_text, to_csv, to_markdown
+from ipj_edge.benchmark.run.twins import flag_twins
 from ipj_edge.errors import ConfigError, DataError, DestinationError
 from ipj_edge.units import bytes_text, quantity, seconds
 

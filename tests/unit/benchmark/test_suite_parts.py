@@ -4,11 +4,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from ipj_edge.benchmark.latencies import Latencies
-from ipj_edge.benchmark.measured import Measured, Warmth, Window, merged, steadiness
-from ipj_edge.benchmark.runner import BenchOptions
-from ipj_edge.benchmark.suite_file import load_suite
-from ipj_edge.benchmark.trace import PowerTrace
+from ipj_edge.benchmark.result.latencies import Latencies
+from ipj_edge.benchmark.result.trace import PowerTrace
+from ipj_edge.benchmark.run.measured import Measured, Warmth, Window, merged, steadiness
+from ipj_edge.benchmark.run.runner import BenchOptions
+from ipj_edge.benchmark.suite.file import load_suite
 from ipj_edge.values import Reading
 
 

@@ -12,9 +12,9 @@ from torch.nn import functional
 
 from ipj_edge.errors import ConfigError, DataError
 from ipj_edge_compress import ArrayBatches, ModelError, Teaching, TrainPlan, distil
-from ipj_edge_compress.distillation import projector
-from ipj_edge_compress.losses import softened_kl
-from ipj_edge_compress.teachers import TeacherAnswers, sample_keys
+from ipj_edge_compress.distillation.distil import projector
+from ipj_edge_compress.distillation.teachers import TeacherAnswers, sample_keys
+from ipj_edge_compress.training.losses import softened_kl
 
 Make = Callable[..., list[tuple[torch.Tensor, torch.Tensor]]]
 PLAN = TrainPlan(epochs=3, learning_rate=0.05)

@@ -8,8 +8,8 @@ from torch import nn
 
 from ipj_edge.errors import ConfigError
 from ipj_edge_compress import LowRankPlan, factorise
-from ipj_edge_compress.layer_inputs import input_roots
-from ipj_edge_compress.low_rank import split
+from ipj_edge_compress.lowrank.factorise import split
+from ipj_edge_compress.lowrank.layer_inputs import input_roots
 
 Seconds = tuple[float, float]
 

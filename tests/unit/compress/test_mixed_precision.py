@@ -13,7 +13,7 @@ from ipj_edge.conversion import ConvertRequest
 from ipj_edge.errors import ConfigError
 from ipj_edge.values import TensorSpec
 from ipj_edge_compress import ArrayBatches, GoalError, TrainPlan, accuracy, convert_accurately, sensitivities, train
-from ipj_edge_compress.accuracy_search import fewest_in_float
+from ipj_edge_compress.quantize.accuracy_search import fewest_in_float
 
 
 def test_the_layer_that_suffers_comes_first(

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from ipj_edge_compress import ArrayBatches, ModelError, MultiExit, TrainPlan, accuracies, train_heads, train_jointly
-from ipj_edge_compress.heads import make_head
-from ipj_edge_compress.multi_exit import first
+from ipj_edge_compress.exits.heads import make_head
+from ipj_edge_compress.exits.multi_exit import first
 
 IMAGE = torch.zeros(2, 1, 8, 8)
 

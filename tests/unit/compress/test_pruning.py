@@ -18,7 +18,7 @@ from ipj_edge_compress import (
     prune,
     train,
 )
-from ipj_edge_compress.costs import seconds_of, size_of
+from ipj_edge_compress.cost.size import seconds_of, size_of
 
 IMAGE = torch.rand(2, 1, 8, 8)
 

@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 from ipj_edge_compress import ArrayBatches, ModelError, MultiExit, TrainPlan, accuracy, train
-from ipj_edge_compress.fake_quantization import OnGrid, RangePoint, integer_weights, weight_scales
-from ipj_edge_compress.folding import folded
-from ipj_edge_compress.quantization import grid_weights, hand_over, prepare, train_quantized
+from ipj_edge_compress.quantize.fake import OnGrid, RangePoint, integer_weights, weight_scales
+from ipj_edge_compress.quantize.folding import folded
+from ipj_edge_compress.quantize.training import grid_weights, hand_over, prepare, train_quantized
 
 IMAGE = torch.rand(4, 1, 8, 8)
 

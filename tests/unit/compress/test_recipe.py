@@ -14,9 +14,9 @@ from ipj_edge.plugins import load_source_opener
 from ipj_edge.protocols import RangedSource, SourceRequest
 from ipj_edge.values import EnergyPerInference, Reading
 from ipj_edge_compress import GoalError, run_recipe
-from ipj_edge_compress.energy_account import add_laps
-from ipj_edge_compress.payback import payback
-from ipj_edge_compress.recipe import load_recipe
+from ipj_edge_compress.cost.energy_account import add_laps
+from ipj_edge_compress.cost.payback import payback
+from ipj_edge_compress.recipes.recipe import load_recipe
 
 NETS = """
 import torch

@@ -13,7 +13,7 @@ from torch import nn
 
 from ipj_edge.errors import ConfigError, DataError, DestinationError
 from ipj_edge_compress import ArrayBatches, TrainingError, TrainPlan, accuracy, cross_entropy, mean_squared_error, train
-from ipj_edge_compress.optimizers import learning_rate_at
+from ipj_edge_compress.training.optimizers import learning_rate_at
 
 Make = Callable[..., list[tuple[torch.Tensor, torch.Tensor]]]
 

@@ -7,7 +7,7 @@ import torch
 
 from ipj_edge.errors import ConfigError, DataError
 from ipj_edge_compress import Teaching, TrainPlan, Variation, VariedImages, distil
-from ipj_edge_compress.teachers import TeacherAnswers
+from ipj_edge_compress.distillation.teachers import TeacherAnswers
 
 
 def images(count: int = 6) -> torch.Tensor:

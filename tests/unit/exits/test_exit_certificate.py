@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from ipj_edge.errors import DataError
 from ipj_edge.exits.binomial import binomial_cdf
-from ipj_edge.exits.certificate import hoeffding_bentkus, loss_method, p_value, samples_needed, split, walk
-from ipj_edge.exits.path import anchored_path
-from ipj_edge.exits.problem import Problem
-from ipj_edge.exits.search import search
+from ipj_edge.exits.proof.certificate import hoeffding_bentkus, loss_method, p_value, samples_needed, split, walk
+from ipj_edge.exits.proof.path import anchored_path
+from ipj_edge.exits.proof.problem import Problem
+from ipj_edge.exits.proof.search import search
 from ipj_edge.protocols import Array
 
 EPSILON, DELTA = 0.02, 0.05

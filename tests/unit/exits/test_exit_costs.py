@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ipj_edge.errors import ConfigError
 from ipj_edge.exits import StageCost, StageCosts
-from ipj_edge.exits.costs import check_costs, expected_cost, never_cost, stage_costs
+from ipj_edge.exits.proof.costs import check_costs, expected_cost, never_cost, stage_costs
 
 SECONDS = st.floats(1e-7, 1.0)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from ipj_edge.bundles.manifest import FileRecord
 from ipj_edge.errors import BundleError, ConfigError, DestinationError
 from ipj_edge.exits import (
     EXITS_NAME,
@@ -25,7 +26,6 @@ from ipj_edge.exits import (
     tuned_under,
     write_exits,
 )
-from ipj_edge.manifest import FileRecord
 from ipj_edge.plugins import load_exit_rule
 from ipj_edge.values import EffectiveSettings, Meaning
 

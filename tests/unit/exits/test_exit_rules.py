@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as hnp
 
 from ipj_edge.errors import ConfigError, DataError, PluginNotFoundError
 from ipj_edge.exits import Gate, answering_exits, make_policy
-from ipj_edge.exits.temperature import fit_temperature
+from ipj_edge.exits.proof.temperature import fit_temperature
 from ipj_edge.plugins import EXIT_RULES, load_exit_rule, names
 from ipj_edge.protocols import Array
 from ipj_edge.values import Meaning

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ipj_edge.errors import DataError
-from ipj_edge.exits.problem import Problem, cut_points, departures
-from ipj_edge.exits.search import Searched, descend, enumerate_thresholds, front, search
+from ipj_edge.exits.proof.problem import Problem, cut_points, departures
+from ipj_edge.exits.proof.search import Searched, descend, enumerate_thresholds, front, search
 from ipj_edge.protocols import Array
 
 

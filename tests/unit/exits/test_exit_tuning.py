@@ -17,10 +17,10 @@ from ipj_edge.exits import (
     TuneRequest,
     answering_exits,
 )
-from ipj_edge.exits.certificate import samples_needed, split
-from ipj_edge.exits.costs import cost_of_leaving, expected_cost, never_cost, reached
-from ipj_edge.exits.losses import deviation, error, harm, inconsistency
-from ipj_edge.exits.tuning import tune
+from ipj_edge.exits.proof.certificate import samples_needed, split
+from ipj_edge.exits.proof.costs import cost_of_leaving, expected_cost, never_cost, reached
+from ipj_edge.exits.proof.losses import deviation, error, harm, inconsistency
+from ipj_edge.exits.proof.tuning import tune
 from ipj_edge.plugins import EXIT_RULES, load_exit_rule
 from ipj_edge.protocols import Array
 

@@ -12,8 +12,8 @@ from ipj_edge.plugins import load_probe
 from ipj_edge.protocols import PowerSampler
 from ipj_edge.testing.hwmon import FakeSysfs
 from ipj_edge.values import ProbeOptions
-from ipj_edge_probes.battery import BatteryProbe
-from ipj_edge_probes.sysfs_read import read_text
+from ipj_edge_probes.sysfs.battery import BatteryProbe
+from ipj_edge_probes.sysfs.read import read_text
 
 DISCHARGING = {
     "type": "Battery",

@@ -12,8 +12,8 @@ from ipj_edge.plugins import load_probe
 from ipj_edge.protocols import EnergyCounter, PowerSampler
 from ipj_edge.testing.hwmon import FakeSysfs
 from ipj_edge.values import ProbeOptions
-from ipj_edge_probes.hwmon import HwmonProbe, PowerReader, facts, poll_interval_s
-from ipj_edge_probes.sysfs_read import read_text
+from ipj_edge_probes.sysfs.hwmon import HwmonProbe, PowerReader, facts, poll_interval_s
+from ipj_edge_probes.sysfs.read import read_text
 
 
 @pytest.fixture

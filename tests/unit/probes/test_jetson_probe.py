@@ -10,7 +10,7 @@ from ipj_edge.errors import ProbeReadError, ProbeUnavailableError
 from ipj_edge.plugins import load_probe
 from ipj_edge.testing.hwmon import FakeSysfs
 from ipj_edge.values import ProbeOptions
-from ipj_edge_probes.jetson import BoardReader, JetsonProbe
+from ipj_edge_probes.sysfs.jetson import BoardReader, JetsonProbe
 
 ORIN_NX = {"VDD_IN": (5000, 2000), "VDD_CPU_GPU_CV": (5000, 800), "VDD_SOC": (5000, 400)}
 AGX_ORIN_40 = {"VDD_GPU_SOC": (20000, 100), "VDD_CPU_CV": (20000, 50), "VIN_SYS_5V0": (5000, 600)}

@@ -9,9 +9,9 @@ from ipj_edge.plugins import load_probe
 from ipj_edge.protocols import EnergyCounter, PowerSampler
 from ipj_edge.testing.fake_nvml import FakeGpu, StubNvml
 from ipj_edge.values import ProbeOptions
-from ipj_edge_probes.nvml import NvmlProbe
-from ipj_edge_probes.nvml_devices import GpuDevice, visible_uuids
-from ipj_edge_probes.nvml_driver import Driver
+from ipj_edge_probes.libraries.nvml import NvmlProbe
+from ipj_edge_probes.libraries.nvml_devices import GpuDevice, visible_uuids
+from ipj_edge_probes.libraries.nvml_driver import Driver
 
 A, B, C = "GPU-aaaa1111-0000", "GPU-bbbb2222-0000", "GPU-bbbb3333-0000"
 TWINS = (GpuDevice(index=0, uuid=A, name="NVIDIA L4"), GpuDevice(index=1, uuid=B, name="NVIDIA L4"))

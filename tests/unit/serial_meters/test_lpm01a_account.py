@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from ipj_edge.errors import ProbeReadError
-from ipj_edge_probes.lpm01a_account import StampAccount
-from ipj_edge_probes.lpm01a_decode import Mark, MarkKind, StreamChunk
+from ipj_edge_probes.serial.lpm01a.account import StampAccount
+from ipj_edge_probes.serial.lpm01a.decode import Mark, MarkKind, StreamChunk
 
 
 def chunk(*parts: int | str | float) -> StreamChunk:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipj_edge_probes.emulators.lpm01a import encode_ascii, encode_binary, number
-from ipj_edge_probes.lpm01a_decode import MarkKind, StreamChunk, StreamState, decode_ascii, decode_binary
+from ipj_edge_probes.serial.lpm01a.decode import MarkKind, StreamChunk, StreamState, decode_ascii, decode_binary
+from ipj_edge_probes.serial.lpm01a.emulator import encode_ascii, encode_binary, number
 
 Decoder = Callable[[StreamState, bytes], tuple[StreamChunk, StreamState]]
 STAMP = bytes.fromhex("f0f300000bb801ffff")

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ipj_edge.errors import ProbeReadError
-from ipj_edge_probes.emulators.ppk2 import Ppk2Faults, metadata_text
-from ipj_edge_probes.ppk2_decode import (
+from ipj_edge_probes.serial.ppk2.decode import (
     CODE_MASK,
     DEFAULT_OHM,
     ZEROS,
@@ -22,6 +21,7 @@ from ipj_edge_probes.ppk2_decode import (
     has_own_constants,
     parse_metadata,
 )
+from ipj_edge_probes.serial.ppk2.emulator import Ppk2Faults, metadata_text
 
 
 def words(count: int, first: int = 0, adc: int = 1000, level: int = 2) -> np.ndarray:

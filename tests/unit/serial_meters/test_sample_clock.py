@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ipj_edge_probes.sample_clock import SampleClock, Timeline
+from ipj_edge_probes.serial.sample_clock import SampleClock, Timeline
 
 
 def arrivals(clock: SampleClock, seconds: float, *, rate: float = 1.0, offset_s: float = 100.0, seed: int = 1) -> None:

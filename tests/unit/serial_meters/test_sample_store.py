@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipj_edge_probes.sample_store import BlockMean, SampleStore
+from ipj_edge_probes.serial.sample_store import BlockMean, SampleStore
 
 
 def test_samples_come_back_once() -> None:

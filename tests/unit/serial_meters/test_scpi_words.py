@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ipj_edge.errors import ProbeReadError
-from ipj_edge_probes.emulators.wt310 import scientific
-from ipj_edge_probes.scpi_line import parse_number, resolution
-from ipj_edge_probes.scpi_models import UNKNOWN, Kind, find_model
+from ipj_edge_probes.serial.scpi.line import parse_number, resolution
+from ipj_edge_probes.serial.scpi.models import UNKNOWN, Kind, find_model
+from ipj_edge_probes.serial.scpi.wt310_emulator import scientific
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ipj_edge.errors import ConfigError, ProbeReadError
-from ipj_edge_probes.serial_line_decode import is_header, parse_header, parse_rows, split_lines, unwrap, watts_of
+from ipj_edge_probes.serial.line.decode import is_header, parse_header, parse_rows, split_lines, unwrap, watts_of
 
 
 def watts(header: str, *lines: str, voltage_v: float | None = None) -> list[float]:

@@ -11,8 +11,8 @@ import pytest
 
 from ipj_edge.errors import ProbeReadError, ProbeUnavailableError
 from ipj_edge.values import ProbeOptions
-from ipj_edge_probes.emulators.dialogue import ScriptedPort
-from ipj_edge_probes.serial_port import (
+from ipj_edge_probes.serial.emulation.dialogue import ScriptedPort
+from ipj_edge_probes.serial.port import (
     PortListing,
     UsbId,
     candidates,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipj_edge_probes.emulators.um25c import record
-from ipj_edge_probes.um25c_decode import UmRecord, find_record, parse_record
+from ipj_edge_probes.serial.um25c.decode import UmRecord, find_record, parse_record
+from ipj_edge_probes.serial.um25c.emulator import record
 
 
 def find_all(data: bytes, cuts: list[int] | None = None) -> list[UmRecord]:

@@ -9,9 +9,10 @@ from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
 from ipj_edge.values import TensorSpec
-from ipj_edge_converters.macs import count_onnx, count_torch
-from ipj_edge_converters.sources.onnx import OnnxOpener
-from ipj_edge_converters.sources.torch import TorchOpener
+from ipj_edge_converters.onnx.macs import count_onnx
+from ipj_edge_converters.onnx.source.opener import OnnxOpener
+from ipj_edge_converters.torch.macs import count_torch
+from ipj_edge_converters.torch.opener import TorchOpener
 
 
 @pytest.fixture

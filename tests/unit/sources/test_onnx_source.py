@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from ipj_edge.errors import SourceError, UnsupportedError
 from ipj_edge.values import TensorSpec
-from ipj_edge_converters.sources.onnx import OnnxOpener
+from ipj_edge_converters.onnx.source.opener import OnnxOpener
 
 FLOAT = TensorProto.FLOAT
 

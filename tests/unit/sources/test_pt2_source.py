@@ -11,7 +11,7 @@ from torch import nn
 
 from ipj_edge.errors import SourceError
 from ipj_edge.values import TensorSpec
-from ipj_edge_converters.sources.pt2 import Pt2Opener
+from ipj_edge_converters.torch.pt2 import Pt2Opener
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ import pytest
 
 from ipj_edge.errors import UnsupportedError
 from ipj_edge.protocols import ConversionTask
-from ipj_edge_converters.sources.onnx import OnnxOpener
-from ipj_edge_converters.sources.pt2 import Pt2Opener
-from ipj_edge_converters.sources.torch import TorchOpener
-from ipj_edge_converters.to_onnx import ToOnnx
+from ipj_edge_converters.onnx.convert import ToOnnx
+from ipj_edge_converters.onnx.source.opener import OnnxOpener
+from ipj_edge_converters.torch.opener import TorchOpener
+from ipj_edge_converters.torch.pt2 import Pt2Opener
 
 pytestmark = pytest.mark.data
 

@@ -15,9 +15,9 @@ from onnx import TensorProto, helper, numpy_helper
 from ipj_edge.errors import ConfigError, DataError, TargetUnavailableError, UnsupportedError
 from ipj_edge.protocols import ConversionTask
 from ipj_edge.values import TensorSpec
-from ipj_edge_converters.sources.onnx import OnnxOpener
-from ipj_edge_converters.sources.torch import TorchOpener
-from ipj_edge_converters.to_onnx import ToOnnx
+from ipj_edge_converters.onnx.convert import ToOnnx
+from ipj_edge_converters.onnx.source.opener import OnnxOpener
+from ipj_edge_converters.torch.opener import TorchOpener
 
 IMAGE = ("image", (1, 1, 8, 8))
 
@@ -393,8 +393,8 @@ from pathlib import Path
 import numpy as np
 from ipj_edge.protocols import ConversionTask, SourceRequest
 from ipj_edge.values import TensorSpec
-from ipj_edge_converters.sources.torch import TorchOpener
-from ipj_edge_converters.to_onnx import ToOnnx
+from ipj_edge_converters.torch.opener import TorchOpener
+from ipj_edge_converters.onnx.convert import ToOnnx
 
 net, work = sys.argv[1], Path(sys.argv[2])
 images = np.random.default_rng(0).random((50, 1, 8, 8), np.float32)

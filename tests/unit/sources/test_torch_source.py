@@ -9,7 +9,7 @@ import pytest
 
 from ipj_edge.errors import SourceError
 from ipj_edge.values import TensorSpec
-from ipj_edge_converters.sources.torch import TorchOpener
+from ipj_edge_converters.torch.opener import TorchOpener
 
 IMAGE = ("image", (1, 1, 8, 8))
 

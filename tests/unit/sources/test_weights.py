@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from ipj_edge.errors import SourceError
-from ipj_edge_converters.sources.weights import load_weights
+from ipj_edge_converters.torch.weights import load_weights
 
 
 @pytest.fixture

@@ -14,12 +14,12 @@ from html import escape
 from importlib.resources import files
 from string import Template
 
-from ipj_edge.benchmark.files import encode
-from ipj_edge.benchmark.pairs import title
 from ipj_edge.benchmark.report import parts
 from ipj_edge.benchmark.report.tuned import is_tuned, read_tuned
 from ipj_edge.benchmark.report.view import kind_text, view_of
-from ipj_edge.benchmark.results import BenchResult, Entry
+from ipj_edge.benchmark.result.files import encode
+from ipj_edge.benchmark.result.pairs import title
+from ipj_edge.benchmark.result.schema import BenchResult, Entry
 from ipj_edge.errors import DataError
 from ipj_edge.exits import TunedBundle
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from ipj_edge.benchmark.pairs import title
-from ipj_edge.benchmark.pareto import rank
+from ipj_edge.benchmark.compare.pareto import rank
 from ipj_edge.benchmark.report.view import kind_text, short_name
-from ipj_edge.benchmark.results import BenchResult, Entry
-from ipj_edge.benchmark.tables import mode_text
+from ipj_edge.benchmark.result.pairs import title
+from ipj_edge.benchmark.result.schema import BenchResult, Entry
+from ipj_edge.benchmark.result.tables import mode_text
 from ipj_edge.energy import Cost
 from ipj_edge.exits import TunedBundle
 from ipj_edge.units import bytes_text, interval_text, joules_text, seconds_text

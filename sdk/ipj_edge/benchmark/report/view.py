@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ipj_edge.benchmark.pairs import title
-from ipj_edge.benchmark.pareto import rank
-from ipj_edge.benchmark.results import Entry, WindowRecord, energy_kind
+from ipj_edge.benchmark.compare.pareto import rank
+from ipj_edge.benchmark.result.pairs import title
+from ipj_edge.benchmark.result.schema import Entry, WindowRecord, energy_kind
 from ipj_edge.exits import TunedBundle
 
 

@@ -1,0 +1,1 @@
+"""Distillation: teachers and what a student learns from them."""

@@ -1,0 +1,1 @@
+"""Early exits: heads, where a backbone is cut, joint training."""

@@ -1,0 +1,1 @@
+"""Training: batches, losses, plans, the loop and its checkpoints."""

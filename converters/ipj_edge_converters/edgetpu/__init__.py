@@ -1,0 +1,1 @@
+"""The Edge TPU: what its compiler maps, and the files it takes."""

@@ -1,0 +1,1 @@
+"""ONNX: what writes, cuts, reads and counts .onnx files."""

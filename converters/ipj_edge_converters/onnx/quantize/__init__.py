@@ -1,0 +1,1 @@
+"""int8 and half precision of ONNX files."""

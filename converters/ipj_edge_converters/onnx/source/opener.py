@@ -1,0 +1,85 @@
+"""The onnx source: an ``.onnx`` file of opset 7 or newer, with its weights inside or beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ipj_edge.protocols import SourceOpener, SourceRequest
+from ipj_edge.values import TensorSpec
+from ipj_edge_converters.onnx.files import set_dimension
+from ipj_edge_converters.onnx.source.cleaning import clean, declare_shapes, rename_outputs
+from ipj_edge_converters.onnx.source.outputs import batch_is_frozen, output_specs
+from ipj_edge_converters.onnx.source.reading import read_onnx
+from ipj_edge_converters.onnx.source.shapes import batch_name, describe_inputs, name_dimensions
+from ipj_edge_converters.onnx.source.source import OnnxSource, Reference, write_source
+from ipj_edge_converters.onnx.source.widening import has_half_precision, precision_of, widen
+from ipj_edge_converters.sources.described import samples_elsewhere
+from ipj_edge_converters.sources.origin import Origin
+
+
+class OnnxOpener:
+    """Opens ``.onnx`` files."""
+
+    name = "onnx"
+
+    def accepts(self, location: str) -> bool:
+        """Say whether a location ends in ``.onnx``."""
+        return location.endswith(".onnx")
+
+    def open(self, request: SourceRequest) -> OnnxSource:
+        """Read the file, bring it into plain form and try it.
+
+        Raises:
+            SourceError: missing, corrupt, of an unknown version, or not as described.
+            UnsupportedError: it needs operators that no engine has on its own; names them.
+        """
+        path = Path(request.location)
+        model, sha256 = read_onnx(path)
+        precision = precision_of(model)
+        model, notes = _plain(model, request, path.stem)
+        inputs = describe_inputs(model, request.inputs)
+        reference = Reference(model, path.name)
+        outputs = output_specs(model, reference.run, inputs)
+        reason = _why_static(model, reference, inputs, outputs)
+        if reason:
+            set_dimension(model, str(batch_name(model)), 1)
+            inputs = describe_inputs(model, request.inputs)
+            reference = Reference(model, path.name)
+            outputs = output_specs(model, reference.run, inputs)
+            notes = (*notes, f"the batch is static: {reason}")
+        declare_shapes(model.graph.output, outputs)
+        return OnnxSource(
+            Origin(kind=self.name, name=path.stem, file=path.name, sha256=sha256, precision=precision),
+            write_source(model, request.workdir),
+            inputs,
+            outputs,
+            reference,
+            notes=notes,
+            max_batch=request.max_batch,
+        )
+
+
+def _why_static(model: Any, reference: Reference, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> str:
+    """Return why a model that declares a dynamic batch gets a static one; empty where it need not."""
+    if batch_name(model) is None:
+        return ""
+    if batch_is_frozen(reference.run, inputs):
+        return "the model declares any batch and fails at batch 2"
+    return samples_elsewhere((*inputs, *outputs))
+
+
+def _plain(model: Any, request: SourceRequest, name: str) -> tuple[Any, tuple[str, ...]]:
+    """Return the model in plain form, and notes on what was changed."""
+    notes: tuple[str, ...] = ()
+    model = clean(model, name)
+    if has_half_precision(model):
+        widen(model)
+        notes = ("half precision was widened to float32: the same weights, computed without rounding to half",)
+    name_dimensions(model)
+    rename_outputs(model, request.output_names)
+    return model, notes
+
+
+_: type[SourceOpener] = OnnxOpener

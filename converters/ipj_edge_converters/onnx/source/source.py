@@ -1,0 +1,110 @@
+"""An ONNX model as a source: reference run, and the file that converters get."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ipj_edge.errors import ConversionError, SourceError, UnsupportedError
+from ipj_edge.protocols import Array, Feeds, MacCount, OnnxForm, Source
+from ipj_edge.values import Precision, TensorSpec
+from ipj_edge_converters.onnx.files import load_onnx, save_onnx
+from ipj_edge_converters.onnx.macs import count_onnx
+from ipj_edge_converters.onnx.runtime import plain_session
+from ipj_edge_converters.quiet import first_line
+from ipj_edge_converters.sources.feeds import check_feeds, run_in_parts
+from ipj_edge_converters.sources.origin import Origin
+
+
+class Reference:
+    """The model run as it is written, by onnxruntime with all graph optimisations off.
+
+    An optimised session fuses operators and, in quantized models, computes in integers where the file says float
+    between a DequantizeLinear and a QuantizeLinear: that is one engine's reading, and it depends on the CPU.
+    Operator by operator the file's own meaning is computed, and a target is held against the model, not itself.
+    """
+
+    def __init__(self, model: Any, file: str) -> None:
+        try:
+            self._session = plain_session(model, file)
+        except UnsupportedError:
+            raise
+        except ConversionError as error:
+            raise SourceError(str(error)) from error
+        self._inputs = [value.name for value in model.graph.input]
+        self._outputs = [value.name for value in model.graph.output]
+
+    def run(self, arrays: Sequence[Array]) -> list[Array]:
+        """Run on inputs in order and return the outputs in order.
+
+        Raises:
+            SourceError: onnxruntime failed on these inputs.
+        """
+        feeds = {name: np.asarray(array) for name, array in zip(self._inputs, arrays, strict=True)}
+        try:
+            answers: list[Array] = self._session.run(self._outputs, feeds)
+        except Exception as error:
+            shown = ", ".join(f"{'x'.join(map(str, array.shape)) or 'scalar'} {array.dtype}" for array in arrays)
+            raise SourceError(f"the model fails on inputs of {shown}: {first_line(error)}") from error
+        return answers
+
+
+class OnnxSource:
+    """An opened ONNX model; see `ipj_edge.protocols.Source`.
+
+    Half-precision models are widened to float32, see `onnx_widening`; ``precision`` stays what the file was.
+
+    Attributes:
+        notes: What a reader of a bundle's manifest has to know.
+    """
+
+    forms: tuple[str, ...] = ("onnx",)
+
+    def __init__(
+        self,
+        origin: Origin,
+        path: Path,
+        inputs: tuple[TensorSpec, ...],
+        outputs: tuple[TensorSpec, ...],
+        reference: Reference,
+        *,
+        notes: tuple[str, ...],
+        max_batch: int,
+    ) -> None:
+        self.kind, self.name, self.file, self.sha256 = origin.kind, origin.name, origin.file, origin.sha256
+        self.precision: Precision = origin.precision
+        self.inputs, self.outputs, self.notes = inputs, outputs, notes
+        self.versions = {name: version(name) for name in ("onnx", "onnxruntime")}
+        self._path, self._reference, self._max_batch = path, reference, max_batch
+
+    def run(self, feeds: Feeds) -> dict[str, Array]:
+        """Run the model as it is written, on any number of samples."""
+        check_feeds(feeds, self.inputs)
+        return run_in_parts(self._run, feeds, self.inputs, self.outputs, self._max_batch)
+
+    def count(self) -> MacCount:
+        """Count multiply-accumulates and weights for one sample."""
+        return count_onnx(load_onnx(self._path), self.inputs)
+
+    def onnx_path(self) -> Path:
+        """Return the path of the model as it is run: weights inline, half precision widened, no metadata."""
+        return self._path
+
+    def _run(self, feeds: Feeds) -> dict[str, Array]:
+        answers = self._reference.run([feeds[spec.name] for spec in self.inputs])
+        return {spec.name: answer for spec, answer in zip(self.outputs, answers, strict=True)}
+
+
+def write_source(model: Any, workdir: Path) -> Path:
+    """Write the cleaned model where converters will read it."""
+    path = workdir / "source.onnx"
+    save_onnx(model, path)
+    return path
+
+
+_source: type[Source] = OnnxSource
+_onnx: type[OnnxForm] = OnnxSource

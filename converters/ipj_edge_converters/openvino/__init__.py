@@ -1,0 +1,1 @@
+"""OpenVINO's intermediate representation: what writes, quantizes, cuts and reads it."""

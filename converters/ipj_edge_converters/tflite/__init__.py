@@ -1,0 +1,1 @@
+"""TFLite: what writes, cuts, reads and counts .tflite files."""

@@ -1,0 +1,1 @@
+"""ONNX to TFLite through the program onnx2tf, out of process."""

@@ -1,0 +1,1 @@
+"""int8 of TFLite files: observed ranges and recipes."""

@@ -1,0 +1,1 @@
+"""A .tflite file as a source, run in a child process."""

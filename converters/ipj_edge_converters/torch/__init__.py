@@ -1,0 +1,1 @@
+"""torch: factories and .pt2 programs as sources, and their export."""

@@ -1,0 +1,91 @@
+"""The torch source: a factory that returns an ``nn.Module``, with its weights in a file or in itself."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import msgspec
+
+from ipj_edge.errors import SourceError
+from ipj_edge.plugins import needs
+from ipj_edge.protocols import SourceOpener, SourceRequest
+from ipj_edge.values import Precision
+from ipj_edge_converters.sources.described import batch_where_it_is, samples_elsewhere
+from ipj_edge_converters.sources.origin import Origin
+from ipj_edge_converters.torch.factory import Factory, looks_like_factory
+from ipj_edge_converters.torch.inputs import arrangement
+from ipj_edge_converters.torch.outputs import by_position, output_names
+from ipj_edge_converters.torch.program import export_program
+from ipj_edge_converters.torch.source import TorchSource, torch_outputs, try_module, with_dynamic_batch
+from ipj_edge_converters.torch.weights import load_weights
+
+
+class TorchOpener:
+    """Opens ``file.py:callable`` and ``package.module:callable``. The factory is trusted: opening it runs it."""
+
+    name = "torch"
+
+    def accepts(self, location: str) -> bool:
+        """Say whether a location has the form of a factory."""
+        return looks_like_factory(location)
+
+    def open(self, request: SourceRequest) -> TorchSource:
+        """Build the module, load its weights, try it on the inputs described and export it.
+
+        Raises:
+            SourceError: the factory failed, the weights do not fit, or the inputs are not described or wrong.
+        """
+        with needs("convert"):
+            import torch  # noqa: F401 # a missing torch is no fault of the user's factory
+        request = msgspec.structs.replace(request, inputs=batch_where_it_is(request.inputs))
+        factory = Factory(request.location)
+        module = factory.build()
+        if request.weights is not None:
+            load_weights(module, request.weights)
+        precision = _widen(module)
+        ordered = by_position(module, arrangement(module, request))
+        names = output_names(try_module(ordered, request.inputs, None), request.output_names)
+        program = export_program(ordered, request.inputs, request.max_batch)
+        inputs = with_dynamic_batch(request.inputs) if program.dynamic else request.inputs
+        outputs = torch_outputs(ordered, names, inputs, dynamic=program.dynamic)
+        elsewhere = samples_elsewhere((*inputs, *outputs))
+        if elsewhere:
+            program = msgspec.structs.replace(export_program(ordered, request.inputs, 1), reason=elsewhere)
+            inputs = request.inputs
+            outputs = torch_outputs(ordered, names, inputs, dynamic=False)
+        return TorchSource(
+            Origin(
+                kind=self.name,
+                name=factory.file.stem,
+                file=factory.file.name,
+                sha256=factory.sha256_of(request.weights),
+                precision=precision,
+            ),
+            ordered,
+            program,
+            inputs,
+            outputs,
+            workdir=request.workdir,
+            max_batch=request.max_batch,
+        )
+
+
+def _widen(module: Any) -> Precision:
+    """Make half-precision weights float32, which is exact, and return the precision they were stored in.
+
+    Raises:
+        SourceError: the weights are float64, which float32 cannot hold.
+    """
+    with needs("convert"):
+        import torch
+    dtypes = {tensor.dtype for tensor in (*module.parameters(), *module.buffers()) if tensor.is_floating_point()}
+    if torch.float64 in dtypes:
+        raise SourceError("the model has float64 weights, which no target runs: call .float() on it in the factory")
+    for dtype, precision in ((torch.float16, "fp16"), (torch.bfloat16, "bf16")):
+        if dtype in dtypes:
+            module.float()
+            return cast(Precision, precision)
+    return "fp32"
+
+
+_: type[SourceOpener] = TorchOpener

@@ -1,0 +1,1 @@
+"""Results against each other: regressions, Pareto fronts, quality targets."""

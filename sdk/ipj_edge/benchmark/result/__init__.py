@@ -1,0 +1,1 @@
+"""The result: its schema, files, figures and tables."""

@@ -1,0 +1,1 @@
+"""Sweeps of many cells, run in turns and resumed."""

@@ -1,0 +1,1 @@
+"""The bundle on disk: manifest, files, placement, proof on a device."""

@@ -1,0 +1,92 @@
+"""All printing: tables and lines on stdout, progress and warnings on stderr, JSON for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ipj_edge.units import bytes_text, joules_text, seconds_text
+
+__all__ = [
+    "bytes_text",
+    "check_json",
+    "joules_text",
+    "note",
+    "progress",
+    "say",
+    "seconds_text",
+    "table",
+    "warn",
+    "write_json",
+]
+
+
+def say(text: str) -> None:
+    """Print a line on stdout."""
+    click.echo(text)
+
+
+def warn(text: str) -> None:
+    """Print a warning on stderr."""
+    click.echo(f"warning: {text}", err=True)
+
+
+def note(text: str) -> None:
+    """Print a note on stderr: worth knowing, nothing wrong."""
+    click.echo(f"note: {text}", err=True)
+
+
+def progress(text: str) -> None:
+    """Print a line of progress on stderr."""
+    click.echo(f"· {text}", err=True)
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()) -> None:
+    """Print a table on stdout; columns named in right are flushed right."""
+    from rich.console import Console
+    from rich.table import Table
+
+    grid = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        grid.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    for row in rows:
+        grid.add_row(*(cell.replace("[", r"\[") for cell in row))
+    console = Console()
+    if console.is_terminal:
+        console.print(grid)
+        return
+    # Piped output is read by programs and people's greps: neither wrapped to 80 columns nor padded.
+    console = Console(width=max(400, console.width))
+    with console.capture() as capture:
+        console.print(grid)
+    click.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))
+
+
+def check_json(path: str | None) -> None:
+    """Refuse, before the work, a place for JSON that cannot be written; a file that is there is replaced.
+
+    Raises:
+        DestinationError: names the place.
+    """
+    from ipj_edge.benchmark.result.files import check_free
+
+    check_free([path], force=True)
+
+
+def write_json(value: Any, path: str) -> None:
+    """Write JSON to a file, or to stdout for ``-``.
+
+    Raises:
+        DataError: a number is not finite, which JSON has no word for.
+        DestinationError: the file cannot be written.
+    """
+    from ipj_edge.benchmark.result.files import encode, write_whole
+
+    content = encode(value)
+    if path == "-":
+        click.echo(content.decode(), nl=False)
+    else:
+        write_whole(Path(path), content)

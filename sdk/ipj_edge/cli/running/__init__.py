@@ -1,0 +1,1 @@
+"""Steps of commands that are longer than one call."""

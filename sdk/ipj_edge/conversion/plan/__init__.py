@@ -1,0 +1,1 @@
+"""What is to be built: request, sources, inputs, calibration, reference answers."""

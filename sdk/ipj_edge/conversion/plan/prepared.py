@@ -1,0 +1,39 @@
+"""What every bundle of one request is built from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ipj_edge.conversion.plan.reference import Reference
+from ipj_edge.conversion.plan.request import ConvertRequest
+from ipj_edge.protocols import MacCount
+from ipj_edge.samples.data import Samples
+from ipj_edge.values import Precision
+
+
+class Prepared(msgspec.Struct, frozen=True, kw_only=True):
+    """An opened source with its data and its answers.
+
+    Attributes:
+        request: What the user asked for.
+        source: The opened `Source`.
+        calibration: Checked calibration set.
+        data: Data of the accuracy gate.
+        reference: What the source answers.
+        counted: Multiply-accumulates and weights.
+        exits: Outputs that are exits; empty for a plain model.
+        stage_precisions: Precision of every stage of an int8 bundle; empty = all int8.
+        warnings: What the user should know about the data.
+    """
+
+    request: ConvertRequest
+    source: Any
+    calibration: Samples | None
+    data: Samples | None
+    reference: Reference
+    counted: MacCount
+    exits: tuple[str, ...] = ()
+    stage_precisions: tuple[Precision, ...] = ()
+    warnings: tuple[str, ...] = ()

@@ -1,0 +1,1 @@
+"""Policies: rules that score, thresholds, exits.json."""

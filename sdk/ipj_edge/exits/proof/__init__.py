@@ -1,0 +1,1 @@
+"""Search and certificate: from cached exit outputs to a policy that is proven."""

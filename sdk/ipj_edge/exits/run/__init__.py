@@ -1,0 +1,1 @@
+"""The gate and the drift check at run time."""

@@ -1,0 +1,1 @@
+"""Samples: arrays, folders of images, preprocessing."""

@@ -1,0 +1,1 @@
+"""Tuning of early exits on a bundle: prices, thresholds, exits.json."""

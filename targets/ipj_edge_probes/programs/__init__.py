@@ -1,0 +1,1 @@
+"""Probes that call a vendor's program."""

@@ -1,0 +1,1 @@
+"""Meters on a serial port: driver, decoder and emulator of each side by side."""

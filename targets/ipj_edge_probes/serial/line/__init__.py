@@ -1,0 +1,1 @@
+"""Meters that print one line a sample."""

@@ -1,0 +1,1 @@
+"""Nordic Power Profiler Kit II."""

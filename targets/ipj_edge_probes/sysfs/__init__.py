@@ -1,0 +1,1 @@
+"""Probes that read files of the kernel."""
