@@ -8,7 +8,7 @@ from ipj_edge.benchmark import BenchResult
 from ipj_edge.bundles.bundle import open_bundle
 from ipj_edge.bundles.manifest import Manifest
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[3] / "docs"
 
 
 def _schemas():  # type: ignore[no-untyped-def]
