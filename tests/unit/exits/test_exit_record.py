@@ -127,7 +127,7 @@ def test_a_failed_write_keeps_the_old_file(tmp_path: Path) -> None:
         write_exits(tmp_path / "missing", record())
     os.mkdir(tmp_path / "taken")
     os.mkdir(tmp_path / "taken" / EXITS_NAME)  # cannot be replaced by a file
-    with pytest.raises(DestinationError, match=r"cannot write .*exits.json: Is a directory"):
+    with pytest.raises(DestinationError, match=r"cannot write .*exits.json: it is a folder"):
         write_exits(tmp_path / "taken", record())
     assert [path.name for path in (tmp_path / "taken").iterdir()] == [EXITS_NAME]  # no temporary file is left
     assert (tmp_path / EXITS_NAME).read_bytes() == before
