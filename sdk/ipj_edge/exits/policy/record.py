@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -11,11 +9,12 @@ import msgspec
 
 from ipj_edge.bundles.manifest import GOLDEN_NAME, Manifest
 from ipj_edge.bundles.seal import is_intact, sealed
-from ipj_edge.errors import BundleError, ConfigError, DestinationError
+from ipj_edge.errors import BundleError, ConfigError
 from ipj_edge.exits.policy.policies import check_policy
 from ipj_edge.exits.policy.values import ExitsRecord, StageCosts, Tuned
 from ipj_edge.protocols import ExitRule
 from ipj_edge.values import EffectiveSettings, Meaning
+from ipj_edge.writing import write_file
 
 EXITS_NAME = "exits.json"
 EXITS_VERSION = 1
@@ -67,20 +66,7 @@ def write_exits(folder: Path, record: ExitsRecord) -> ExitsRecord:
         DestinationError: the folder cannot be written, or the disk is full.
     """
     text = sealed(record)
-    try:
-        handle, name = tempfile.mkstemp(prefix=f".{EXITS_NAME}.", dir=folder)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(name, 0o644)  # mkstemp keeps others out, a bundle does not
-            os.replace(name, folder / EXITS_NAME)
-        except BaseException:
-            os.unlink(name)
-            raise
-    except OSError as error:
-        raise DestinationError(f"cannot write {folder / EXITS_NAME}: {error.strerror}; nothing was changed") from error
+    write_file(folder / EXITS_NAME, text)
     return msgspec.json.decode(text, type=ExitsRecord)
 
 
