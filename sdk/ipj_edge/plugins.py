@@ -140,11 +140,6 @@ def load_target(name: str) -> Target:
     return cast(Target, load(TARGETS, name))
 
 
-def load_converter(name: str) -> Converter:
-    """Load a converter plugin by name; see `load`."""
-    return cast(Converter, load(CONVERTERS, name))
-
-
 def load_source_opener(name: str) -> SourceOpener:
     """Load a source plugin by name; see `load`."""
     return cast(SourceOpener, load(SOURCES, name))

@@ -36,7 +36,6 @@ class Edgetpu:
     precisions: tuple[Precision, ...] = ("int8",)
     # The host's own sensors do not see what a stick or a module on the bus draws.
     boundaries: tuple[Boundary, ...] = ("board", "wall")
-    runs_on_host = False
     proxy: str | None = "tflite-cpu"
 
     def availability(self) -> Availability:

@@ -43,7 +43,6 @@ class TfliteCpu:
     engine = "ai-edge-litert"
     precisions: tuple[Precision, ...] = ("fp32", "fp16", "int8")
     boundaries: tuple[Boundary, ...] = ("package", "board", "wall")
-    runs_on_host = True
 
     def availability(self) -> Availability:
         """Say whether an engine is installed that works with this numpy; loads no model."""

@@ -15,6 +15,7 @@ from ipj_edge.plugins import needs
 from ipj_edge.protocols import Array, ConversionTask, Converter, StageFiles
 from ipj_edge.values import Port, Precision, Scheme, TensorSpec
 from ipj_edge_converters.quantization.trained_ranges import notes_stray_ranges
+from ipj_edge_converters.sources.forms import torch_module
 from ipj_edge_converters.tflite import file as tflite_file
 from ipj_edge_converters.tflite.cut import cut_tflite, last_exit_only, ports_of
 from ipj_edge_converters.tflite.file import TfliteFacts, TfliteTensor
@@ -125,7 +126,7 @@ def _float_file(source: Any, batch: int) -> bytes:
     examples = tuple(torch.from_numpy(_example(spec, batch)) for spec in source.inputs)
     # 64-bit integers at the border stay what the caller gives; litert-torch makes them 32-bit otherwise.
     keep_64 = any(spec.dtype == "int64" for spec in (*source.inputs, *source.outputs))
-    module = source.torch_module()
+    module = torch_module(source)
     try:
         with quiet_litert(), torch.no_grad():
             data: bytes = litert_torch.convert(module, examples, enable_x64=keep_64).model_content()

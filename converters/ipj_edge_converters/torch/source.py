@@ -12,7 +12,7 @@ import msgspec
 
 from ipj_edge.errors import SourceError, typed_line
 from ipj_edge.plugins import needs
-from ipj_edge.protocols import Array, Feeds, MacCount, OnnxForm, Source, TorchForm
+from ipj_edge.protocols import Array, Feeds, MacCount, OnnxForm, Source, StagedSource, TorchForm
 from ipj_edge.values import Precision, TensorSpec
 from ipj_edge_converters.sources.feeds import check_feeds, example_arrays, run_in_parts, static_batch
 from ipj_edge_converters.sources.origin import Origin
@@ -162,3 +162,4 @@ def _static_spec(name: str, answer: Array, batch: int | None) -> TensorSpec:
 _source: type[Source] = TorchSource
 _onnx: type[OnnxForm] = TorchSource
 _torch: type[TorchForm] = TorchSource
+_staged: type[StagedSource] = TorchSource

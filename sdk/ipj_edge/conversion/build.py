@@ -6,7 +6,6 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import cast
 
 import msgspec
 import numpy as np
@@ -56,7 +55,7 @@ def build(
     Raises:
         ConversionError: any of it failed.
     """
-    source = cast(Source, prepared.source)
+    source = prepared.source
     converter = choose_converter(source, target, precision)
     check_abilities(converter, prepared.request, source, precision)
     files = _convert(prepared, converter, target, precision, folder)
