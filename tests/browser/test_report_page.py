@@ -243,7 +243,7 @@ def test_the_theme_can_be_switched(browser, page):
 def test_a_narrower_window_is_drawn_anew(browser, page):
     browser.open(page, width=1280)
     wide = browser.evaluate("document.querySelector('[data-plot=latency] svg').viewBox.baseVal.width")
-    browser.send("Emulation.setDeviceMetricsOverride", width=500, height=900, deviceScaleFactor=1, mobile=False)
+    browser.page.set_viewport_size({"width": 500, "height": 900})
     browser.evaluate("new Promise((done) => setTimeout(done, 100))")
     assert browser.evaluate("document.querySelector('[data-plot=latency] svg').viewBox.baseVal.width") < wide
 

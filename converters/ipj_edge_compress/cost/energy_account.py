@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from time import monotonic
@@ -11,6 +10,7 @@ import msgspec
 
 from ipj_edge.energy import Meter, Window
 from ipj_edge.values import Reading
+from ipj_edge.writing import write_file
 
 # Laps shorter than this are joined with the next: a probe has nothing to say of them.
 _LEAST_LAP_S = 1.0
@@ -65,9 +65,7 @@ class EnergyAccount:
 
     def _keep(self) -> None:
         if self._kept is not None:
-            beside = self._kept.with_suffix(".part")
-            beside.write_text(json.dumps(msgspec.to_builtins(self._laps)))
-            beside.replace(self._kept)
+            write_file(self._kept, msgspec.json.encode(self._laps))
 
 
 def add_laps(laps: list[Reading]) -> Reading:

@@ -13,6 +13,7 @@ from torch import nn
 
 from ipj_edge.errors import DataError, DestinationError
 from ipj_edge.protocols import Array
+from ipj_edge.writing import replacing
 from ipj_edge_compress.training.batches import Batches, to_device
 from ipj_edge_compress.training.losses import logits_of
 from ipj_edge_compress.training.modes import evaluating
@@ -74,16 +75,13 @@ class TeacherAnswers:
         """
         if self._path is None or not self._known:
             return
-        beside = self._path.with_name(f".{self._path.name}.part")
         keys = np.frombuffer(b"".join(self._known), dtype=np.uint8).reshape(len(self._known), -1)
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            with beside.open("wb") as stream:
-                np.savez(stream, teacher=self._identity, keys=keys, logits=np.stack(list(self._known.values())))
-            beside.replace(self._path)
         except OSError as error:
-            beside.unlink(missing_ok=True)
             raise DestinationError(f"cannot write {self._path}: {error.strerror}") from error
+        with replacing(self._path) as stream:
+            np.savez(stream, teacher=self._identity, keys=keys, logits=np.stack(list(self._known.values())))
 
     def fresh(self, inputs: tuple[Any, ...]) -> torch.Tensor:
         """Return the teacher's logits for a batch that will not come again: nothing is kept."""

@@ -9,14 +9,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from ipj_edge.errors import DestinationError
 from ipj_edge.protocols import Array
 from ipj_edge.samples.data import Samples, digest
 from ipj_edge.values import ActivationRange, TrainedRanges
+from ipj_edge.writing import replacing, write_file
 from ipj_edge_compress.exits.multi_exit import MultiExit, first
 from ipj_edge_compress.quantize.training import grid_weights
 from ipj_edge_compress.recipes.programs import export, export_all
-from ipj_edge_compress.recipes.run_folder import write_text
 
 PROGRAM = "model.pt2"
 WEIGHTS = "model.safetensors"
@@ -59,7 +58,7 @@ def deliver(
         sha256 = digest(Samples(arrays={name: calibration}, labels=None, count=len(calibration)))
         trained = TrainedRanges(calibration_sha256=sha256, activations=ranges)
         made = Quantization(ranges=trained, weights=tuple(grid_weights(module)))
-        write_text(folder / RANGES, msgspec.json.format(msgspec.json.encode(made), indent=2).decode())
+        write_file(folder / RANGES, msgspec.json.format(msgspec.json.encode(made), indent=2))
         files.append(RANGES)
     return tuple(files)
 
@@ -93,22 +92,11 @@ def _save_stages(module: MultiExit, example: torch.Tensor, folder: Path) -> tupl
 
 
 def _save_weights(module: nn.Module, path: Path) -> None:
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
-    beside = path.with_name(f".{path.name}.part")
-    try:
-        save_file({name: value.contiguous().clone() for name, value in module.state_dict().items()}, beside)
-        beside.replace(path)
-    except OSError as error:
-        raise DestinationError(f"cannot write {path}: {error.strerror}") from error
+    write_file(path, save({name: value.contiguous().clone() for name, value in module.state_dict().items()}))
 
 
 def _save_arrays(path: Path, arrays: dict[str, Array]) -> None:
-    beside = path.with_name(f".{path.name}.part")
-    try:
-        with beside.open("wb") as stream:
-            np.savez(stream, **arrays)  # type: ignore[arg-type] # numpy's stub takes a name for allow_pickle
-        beside.replace(path)
-    except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise DestinationError(f"cannot write {path}: {error.strerror}") from error
+    with replacing(path) as stream:
+        np.savez(stream, **arrays)  # type: ignore[arg-type] # numpy's stub takes a name for allow_pickle

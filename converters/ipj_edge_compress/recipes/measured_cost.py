@@ -17,9 +17,9 @@ from ipj_edge.benchmark.result.schema import Entry
 from ipj_edge.benchmark.run.runner import BenchOptions
 from ipj_edge.conversion import ConvertRequest, convert
 from ipj_edge.values import Settings
+from ipj_edge.writing import write_file
 from ipj_edge_compress.errors import GoalError
 from ipj_edge_compress.recipes.programs import export, input_name
-from ipj_edge_compress.recipes.run_folder import write_text
 
 What = Literal["latency", "joules"]
 
@@ -57,7 +57,7 @@ class MeasuredCost:
         key = _shapes(module)
         if key not in self._known:
             self._known[key] = self._measured(module)
-            write_text(self._file, msgspec.json.encode(self._known).decode())
+            write_file(self._file, msgspec.json.encode(self._known))
         return self._known[key]
 
     def _measured(self, module: nn.Module) -> float:

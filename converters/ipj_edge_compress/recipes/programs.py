@@ -6,13 +6,15 @@ import inspect
 import logging
 import warnings
 from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from ipj_edge.errors import DestinationError
+from ipj_edge.errors import first_line
+from ipj_edge.writing import write_file
 from ipj_edge_compress.errors import ModelError
 
 
@@ -63,7 +65,7 @@ def export_all(
     """Write a module with several inputs; see `export`."""
     batch = torch.export.Dim("batch", min=1, max=largest_batch)
     shapes = {name: {0: batch} for name in names}
-    beside = path.with_name(f".{path.stem}.part.pt2")
+    whole = BytesIO()  # torch's own writer can end the process on a full disk
     logger = logging.getLogger("torch.export")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -71,12 +73,9 @@ def export_all(
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
             program = torch.export.export(_Named(module.eval(), names), tuple(examples), dynamic_shapes=shapes)
-            torch.export.save(program, beside)
-        beside.replace(path)
-    except OSError as error:
-        raise DestinationError(f"cannot write {path}: {error.strerror}") from error
+            torch.export.save(program, whole)
     except (RuntimeError, ValueError, TypeError, AssertionError, LookupError, AttributeError) as error:
-        raise ModelError(f"torch.export cannot follow the model: {str(error).strip().splitlines()[0]}") from error
+        raise ModelError(f"torch.export cannot follow the model: {first_line(error)}") from error
     finally:
-        beside.unlink(missing_ok=True)
         logger.setLevel(level)
+    write_file(path, whole.getbuffer())

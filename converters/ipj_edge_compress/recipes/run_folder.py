@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -12,8 +11,9 @@ import msgspec
 import torch
 from torch import nn
 
-from ipj_edge.errors import ConfigError, DestinationError, SourceError
+from ipj_edge.errors import ConfigError, DestinationError, SourceError, typed_line
 from ipj_edge.values import ActivationRange
+from ipj_edge.writing import DRAFTS, write_file
 from ipj_edge_compress.cost.ledger import StepEntry
 from ipj_edge_compress.errors import TrainingError
 from ipj_edge_compress.training.checkpoints import save_atomically
@@ -39,11 +39,13 @@ class RunFolder:
         self.root, self.state = root, root / "state"
         try:
             self.state.mkdir(parents=True, exist_ok=True)
+            for left in (*root.glob(DRAFTS), *self.state.glob(DRAFTS)):
+                left.unlink()  # of a run that was killed while it wrote
             mark = self.state / "recipe.sha256"
             if not mark.exists():
                 if any(path.name != "state" for path in root.iterdir()):
                     raise DestinationError(f"{root} is not empty and no run of ours: give an empty folder")
-                write_text(mark, identity)
+                write_file(mark, identity)
         except OSError as error:
             raise DestinationError(f"cannot write {root}: {error.strerror}") from error
         if mark.read_text() != identity:
@@ -59,7 +61,7 @@ class RunFolder:
     def finish(self, step: int, module: nn.Module, entry: StepEntry) -> None:
         """Keep a finished step: its model, then, as the mark that it is done, its entry."""
         self.save_module(f"step_{step}", module)
-        write_text(self.state / f"step_{step}.json", msgspec.json.encode(entry).decode())
+        write_file(self.state / f"step_{step}.json", msgspec.json.encode(entry))
         for path in self.state.glob(f"step_{step}_*"):
             if path.is_dir():
                 shutil.rmtree(path)
@@ -86,7 +88,7 @@ class RunFolder:
         except Exception as error:
             if isinstance(error, DestinationError):
                 raise
-            raise SourceError(f"the model cannot be kept: {type(error).__name__}: {error}") from error
+            raise SourceError(f"the model cannot be kept: {typed_line(error)}") from error
 
     def load_module(self, name: str) -> nn.Module:
         """Return a model kept before.
@@ -102,30 +104,12 @@ class RunFolder:
 
     def keep_ranges(self, ranges: tuple[ActivationRange, ...]) -> None:
         """Keep the trained ranges of the last step."""
-        write_text(self.state / "ranges.json", msgspec.json.encode(ranges).decode())
+        write_file(self.state / "ranges.json", msgspec.json.encode(ranges))
 
     def ranges(self) -> tuple[ActivationRange, ...]:
         """Return the trained ranges; empty where nothing was trained for int8."""
         path = self.state / "ranges.json"
         return msgspec.json.decode(path.read_bytes(), type=tuple[ActivationRange, ...]) if path.exists() else ()
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all.
-
-    Raises:
-        DestinationError: it cannot be written.
-    """
-    beside = path.with_name(f".{path.name}.part")
-    try:
-        with beside.open("w", encoding="utf-8") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        beside.replace(path)
-    except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise DestinationError(f"cannot write {path}: {error.strerror}") from error
 
 
 def identity_of(files: list[Path]) -> str:

@@ -15,6 +15,7 @@ import ipj_edge
 from ipj_edge.energy import Meter
 from ipj_edge.protocols import Array
 from ipj_edge.values import Reading
+from ipj_edge.writing import write_file
 from ipj_edge_compress.cost.energy_account import EnergyAccount
 from ipj_edge_compress.cost.ledger import REPORT_VERSION, Goal, Report, Standing, StepEntry, per_joule
 from ipj_edge_compress.cost.payback import Payback
@@ -25,7 +26,7 @@ from ipj_edge_compress.recipes.factories import build, import_place, read_arrays
 from ipj_edge_compress.recipes.payback_measuring import measured_payback
 from ipj_edge_compress.recipes.programs import export, input_name
 from ipj_edge_compress.recipes.recipe import DataTable, DistilStep, Recipe, TrainStep, allowed_drop, load_recipe
-from ipj_edge_compress.recipes.run_folder import RunFolder, identity_of, write_text
+from ipj_edge_compress.recipes.run_folder import RunFolder, identity_of
 from ipj_edge_compress.recipes.steps import Bench, perform
 from ipj_edge_compress.training.batches import ArrayBatches
 from ipj_edge_compress.training.plans import EpochFigures
@@ -90,9 +91,7 @@ class _Run:
             finally:
                 spent = self.accounts[0].close()
         report = self._report(entries, spent, files, name)
-        write_text(
-            self.folder.root / REPORT, msgspec.json.format(msgspec.json.encode(report), indent=2).decode() + "\n"
-        )
+        write_file(self.folder.root / REPORT, msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
         if report.goal is not None and not report.goal.met:
             raise GoalError(f"{report.goal.reason}; the report is in {self.folder.root / REPORT}")
         return report

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import random
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -11,26 +11,23 @@ import numpy as np
 import torch
 
 from ipj_edge.errors import DestinationError
+from ipj_edge.writing import write_file
 from ipj_edge_compress.errors import TrainingError
 
 
 def save_atomically(value: Any, path: Path) -> None:
-    """Write with torch.save beside the path and rename: a kill leaves the old file.
+    """Write with torch.save, whole or not at all: a kill leaves the old file.
 
     Raises:
         DestinationError: it cannot be written; the disk may be full.
     """
-    beside = path.with_name(f".{path.name}.part")
+    whole = BytesIO()  # torch's own writer can end the process on a full disk
+    torch.save(value, whole)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with beside.open("wb") as stream:
-            torch.save(value, stream)
-            stream.flush()
-            os.fsync(stream.fileno())
-        beside.replace(path)
-    except (OSError, RuntimeError) as error:
-        beside.unlink(missing_ok=True)
-        raise DestinationError(f"cannot write {path}: {str(error).splitlines()[0]}") from error
+    except OSError as error:
+        raise DestinationError(f"cannot write {path}: {error.strerror}") from error
+    write_file(path, whole.getbuffer())
 
 
 def load_checkpoint(path: Path) -> dict[str, Any] | None:

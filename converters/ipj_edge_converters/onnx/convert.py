@@ -23,6 +23,7 @@ from ipj_edge_converters.onnx.stage import last_exit_only
 from ipj_edge_converters.quantization.instruction_sets import assumed_by_quantized, has_exact_dot_products
 from ipj_edge_converters.quantization.trained_ranges import notes_stray_ranges
 from ipj_edge_converters.sources.feeds import static_batch
+from ipj_edge_converters.sources.forms import onnx_path
 
 _FILE = "model.onnx"
 
@@ -62,7 +63,7 @@ def _cut(task: ConversionTask, files: StageFiles) -> StageFiles:
 
 def _converted(task: ConversionTask) -> tuple[Any, str]:
     """Return the model to write and the instruction set it assumes."""
-    source: Path = task.source.onnx_path()
+    source: Path = onnx_path(task.source)
     if task.source.precision == "int8":
         return _passed_through(task, source)
     if task.precision == "fp32":

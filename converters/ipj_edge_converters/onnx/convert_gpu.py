@@ -16,6 +16,7 @@ from ipj_edge_converters.onnx.files import load_onnx
 from ipj_edge_converters.onnx.quantize.half import halve
 from ipj_edge_converters.onnx.quantize.static import Choices
 from ipj_edge_converters.quantization.trained_ranges import notes_stray_ranges
+from ipj_edge_converters.sources.forms import onnx_path
 
 _NAMES = {"cuda": "CUDAExecutionProvider", "tensorrt": "TensorrtExecutionProvider"}
 _CUDA_INT8 = (
@@ -54,7 +55,7 @@ class ToOnnxGpu:
 
 
 def _converted(task: ConversionTask) -> Any:
-    source: Path = task.source.onnx_path()
+    source: Path = onnx_path(task.source)
     if task.source.precision == "int8" and task.precision != "int8":
         raise TargetUnavailableError(
             f"'{task.source.file}' is already quantized and keeps its own scales; {task.precision} cannot be had "

@@ -20,6 +20,7 @@ from ipj_edge_converters.openvino.stages import stage_and_convert
 from ipj_edge_converters.quantization.instruction_sets import assumed_by_quantized, has_exact_dot_products
 from ipj_edge_converters.quantization.keep_float import Operator, matching
 from ipj_edge_converters.quantization.trained_ranges import notes_stray_ranges
+from ipj_edge_converters.sources.forms import onnx_path
 
 _NO_OPERATORS = frozenset(("Constant", "Const", "Parameter", "Result"))
 
@@ -54,10 +55,10 @@ class ToOpenvino:
         _check_precision(task)
         if task.exits:
             return stage_and_convert(task, self.convert)
-        onnx_path = Path(task.source.onnx_path())
-        model, names = read_onnx(onnx_path), onnx_names(onnx_path)
+        path = onnx_path(task.source)
+        model, names = read_onnx(path), onnx_names(path)
         quantizing = task.precision == "int8" and task.source.precision != "int8"
-        isa = _assumed(task, onnx_path)
+        isa = _assumed(task, path)
         if quantizing:
             model, kept = _kept_in_float(model, task, names)
             model = quantize(
@@ -77,12 +78,12 @@ class ToOpenvino:
         return _stage_files(task, operators, isa, tools)
 
 
-def _assumed(task: ConversionTask, onnx_path: Path) -> str:
+def _assumed(task: ConversionTask, path: Path) -> str:
     """Return the instruction set that the file will assume: empty for float, or where a reduced range needs none."""
     if task.precision != "int8":
         return ""
     if task.source.precision == "int8":
-        return assumed_by_quantized(load_onnx(onnx_path), task)
+        return assumed_by_quantized(load_onnx(path), task)
     return "vnni" if has_exact_dot_products(task.isa) else ""
 
 

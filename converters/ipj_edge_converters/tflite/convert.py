@@ -10,11 +10,12 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from ipj_edge.errors import ConversionError, DataError, UnsupportedError
+from ipj_edge.errors import ConversionError, DataError, UnsupportedError, first_line, typed_line
 from ipj_edge.plugins import needs
 from ipj_edge.protocols import Array, ConversionTask, Converter, StageFiles
 from ipj_edge.values import Port, Precision, Scheme, TensorSpec
 from ipj_edge_converters.quantization.trained_ranges import notes_stray_ranges
+from ipj_edge_converters.sources.forms import torch_module
 from ipj_edge_converters.tflite import file as tflite_file
 from ipj_edge_converters.tflite.cut import cut_tflite, last_exit_only, ports_of
 from ipj_edge_converters.tflite.file import TfliteFacts, TfliteTensor
@@ -125,7 +126,7 @@ def _float_file(source: Any, batch: int) -> bytes:
     examples = tuple(torch.from_numpy(_example(spec, batch)) for spec in source.inputs)
     # 64-bit integers at the border stay what the caller gives; litert-torch makes them 32-bit otherwise.
     keep_64 = any(spec.dtype == "int64" for spec in (*source.inputs, *source.outputs))
-    module = source.torch_module()
+    module = torch_module(source)
     try:
         with quiet_litert(), torch.no_grad():
             data: bytes = litert_torch.convert(module, examples, enable_x64=keep_64).model_content()
@@ -145,12 +146,12 @@ def _conversion_failure(error: Exception) -> ConversionError:
     missing = _MISSING_LOWERING.search(told) or _FAILING_NODE.search(told)
     if missing:
         operator = missing[1]
-        why = "" if missing.re is _MISSING_LOWERING else f" ({_first_line(told)})"
+        why = "" if missing.re is _MISSING_LOWERING else f" ({first_line(error)})"
         return UnsupportedError(
             f"TFLite has no form of '{operator}'{why}: replace it in the model or choose another target",
             (operator,),
         )
-    return ConversionError(f"litert-torch could not convert the model: {type(error).__name__}: {_first_line(told)}")
+    return ConversionError(f"litert-torch could not convert the model: {typed_line(error)}")
 
 
 def check_kernels(data: bytes) -> None:
@@ -163,7 +164,7 @@ def check_kernels(data: bytes) -> None:
     except (ValueError, RuntimeError) as error:
         missing = _NO_KERNEL.search(str(error))
         if not missing:
-            raise ConversionError(f"the engine refuses the converted file: {_first_line(str(error))}") from error
+            raise ConversionError(f"the engine refuses the converted file: {first_line(error)}") from error
         operator = missing[1] or missing[2]
         raise UnsupportedError(
             f"the engine of 'tflite-cpu' has no kernel for '{operator}': "
@@ -335,10 +336,6 @@ def check_coverage(port: Port, samples: Array) -> None:
             f"the calibration data had no effect: input '{port.name}' covers {low:g}..{high:g} in the file, "
             f"but the data reaches {seen_low:g}..{seen_high:g}"
         )
-
-
-def _first_line(told: str) -> str:
-    return told.strip().split("\n")[0]
 
 
 _: type[Converter] = ToTflite

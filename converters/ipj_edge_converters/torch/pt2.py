@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ipj_edge.errors import SourceError
+from ipj_edge.errors import SourceError, typed_line
 from ipj_edge.plugins import needs
 from ipj_edge.protocols import SourceOpener, SourceRequest
 from ipj_edge.values import TensorSpec
-from ipj_edge_converters.quiet import first_line, quiet
+from ipj_edge_converters.quiet import quiet
 from ipj_edge_converters.sources.described import merge_described, open_sizes
 from ipj_edge_converters.sources.origin import Origin
 from ipj_edge_converters.torch.outputs import by_position, output_names
@@ -90,7 +90,7 @@ def _load(path: Path) -> Any:
             return torch.export.load(path)
     except Exception as error:
         raise SourceError(
-            f"'{path.name}' cannot be read as a .pt2 program by torch {torch.__version__}: {first_line(error)}"
+            f"'{path.name}' cannot be read as a .pt2 program by torch {torch.__version__}: {typed_line(error)}"
         ) from error
 
 

@@ -6,15 +6,15 @@ it, which names the manifest by its digest and is void for any other.
 
 from __future__ import annotations
 
-import os
 import platform
-from contextlib import suppress
 from datetime import datetime, timezone
 
 import msgspec
 
 from ipj_edge.bundles.manifest import Bundle
+from ipj_edge.errors import DestinationError
 from ipj_edge.values import EffectiveSettings
+from ipj_edge.writing import write_file
 
 PROOF_NAME = "verified.json"
 _PROXY = "proxy:"
@@ -52,13 +52,9 @@ def record_proof(bundle: Bundle, effective: EffectiveSettings) -> bool:
         engine=f"{effective.engine} {effective.engine_version}",
         utc=datetime.now(timezone.utc).isoformat(timespec="seconds"),
     )
-    draft = bundle.path / f".{PROOF_NAME}.{os.getpid()}"
     try:
-        draft.write_bytes(msgspec.json.format(msgspec.json.encode(proof), indent=1) + b"\n")
-        os.replace(draft, bundle.path / PROOF_NAME)
-    except OSError:
-        with suppress(OSError):
-            draft.unlink()
+        write_file(bundle.path / PROOF_NAME, msgspec.json.format(msgspec.json.encode(proof), indent=1) + b"\n")
+    except DestinationError:
         return False
     return True
 

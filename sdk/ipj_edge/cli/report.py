@@ -20,11 +20,12 @@ def command(files: tuple[str, ...], output: str, force: bool) -> int:
     The page opens from disk and makes no request.
     """
     from ipj_edge.benchmark.report import is_tuned, read_tuned, render
-    from ipj_edge.benchmark.result.files import check_free, read_result, write_whole
+    from ipj_edge.benchmark.result.files import check_free, read_result
+    from ipj_edge.writing import write_file
 
     check_free([output], force=force)
     paths = [Path(file) for file in files]
     tuned = [read_tuned(path) for path in paths if is_tuned(path)]
     results = [read_result(path) for path in paths if not is_tuned(path)]
-    write_whole(Path(output), render(results, tuned).encode())
+    write_file(Path(output), render(results, tuned).encode())
     return 0

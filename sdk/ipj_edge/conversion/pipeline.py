@@ -32,7 +32,7 @@ from ipj_edge.conversion.publish import check_free, publish, workspace
 from ipj_edge.conversion.stage_choice import with_stage_precisions
 from ipj_edge.errors import ConfigError, IpjEdgeError
 from ipj_edge.plugins import load_target
-from ipj_edge.protocols import Source, SourceRequest
+from ipj_edge.protocols import Source, SourceRequest, StagedSource
 from ipj_edge.samples.data import Samples, load_samples
 from ipj_edge.values import Precision, TensorSpec
 
@@ -103,7 +103,7 @@ def _exits(request: ConvertRequest, source: Source) -> tuple[str, ...]:
     outputs = tuple(spec.name for spec in source.outputs)
     if request.split_at == ("exits",) and "exits" not in outputs:
         return outputs
-    return request.split_at or tuple(getattr(source, "exits", ()))
+    return request.split_at or (source.exits if isinstance(source, StagedSource) else ())
 
 
 def _load(location: str | None, request: ConvertRequest, source: Source) -> Samples | None:

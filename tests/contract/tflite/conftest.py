@@ -1,231 +1,201 @@
-"""Small torch sources, converted and run by the real converter and the real engine."""
+"""Small .tflite files made operator by operator, and the pipeline over them."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
+from ai_edge_litert import schema_py_generated as schema
 
-from ipj_edge.bundles.manifest import (
-    BatchSpec,
-    Bundle,
-    Manifest,
-    ParityRecord,
-    Requirements,
-    SourceRecord,
-    StageSpec,
-)
-from ipj_edge.protocols import ConversionTask, StageFiles
-from ipj_edge.values import Port, Precision, Settings, TensorSpec
-from ipj_edge_converters.tflite.convert import ToTflite
-from ipj_edge_targets.tflite_cpu import TfliteCpu
-
-Arrays = dict[str, np.ndarray]
+from ipj_edge.conversion import ConvertRequest, Outcome, convert
+from ipj_edge.protocols import SourceRequest
+from ipj_edge_converters.tflite import file as tflite_file
+from ipj_edge_converters.tflite.source.opener import TfliteOpener
 
 
-class TorchSource:
-    """A torch module as a source: what the sources package gives, without its files."""
+class Builder:
+    """Makes a .tflite file: tensors, operators and graphs in the order they are asked for."""
 
-    kind, name, file, sha256, precision, forms = "torch", "net", "net.py", "0" * 64, "fp32", ("torch",)
+    def __init__(self) -> None:
+        self.model = schema.ModelT()
+        self.model.version = 3
+        self.model.subgraphs, self.model.operatorCodes, self.model.signatureDefs = [], [], []
+        self.model.buffers = [schema.BufferT()]
+        self.graph()
 
-    def __init__(self, module: torch.nn.Module, inputs: tuple[TensorSpec, ...], output_names: tuple[str, ...]) -> None:
-        self._module = module.eval()
-        self.inputs = inputs
-        self.versions: dict[str, str] = {}
-        self.outputs = tuple(
-            TensorSpec(name=name, shape=("batch", *array.shape[1:]), dtype=array.dtype.name)
-            for name, array in zip(output_names, self._answers(self._zeros()), strict=True)
-        )
+    def graph(self) -> int:
+        """Begin another graph; return its number."""
+        graph = schema.SubGraphT()
+        graph.tensors, graph.operators, graph.inputs, graph.outputs = [], [], [], []
+        self.model.subgraphs.append(graph)
+        return len(self.model.subgraphs) - 1
 
-    def torch_module(self) -> torch.nn.Module:
-        return self._module
+    def tensor(
+        self,
+        name: str,
+        shape: Sequence[int],
+        dtype: str = "FLOAT32",
+        *,
+        data: np.ndarray | None = None,
+        scale: float | Sequence[float] | None = None,
+        zero_point: int = 0,
+        open_axes: Sequence[int] = (),
+        variable: bool = False,
+    ) -> int:
+        """Add a tensor to the last graph; return its number."""
+        tensor = schema.TensorT()
+        tensor.name, tensor.shape, tensor.type = name.encode(), list(shape), getattr(schema.TensorType, dtype)
+        tensor.isVariable, tensor.buffer = variable, 0
+        if open_axes:
+            tensor.shapeSignature = [-1 if axis in open_axes else size for axis, size in enumerate(shape)]
+        if scale is not None:
+            tensor.quantization = schema.QuantizationParametersT()
+            scales = [scale] if isinstance(scale, float) else list(scale)
+            tensor.quantization.scale, tensor.quantization.zeroPoint = scales, [zero_point] * len(scales)
+        if data is not None:
+            buffer = schema.BufferT()
+            buffer.data = np.frombuffer(np.ascontiguousarray(data).tobytes(), np.uint8)
+            tensor.buffer = len(self.model.buffers)
+            self.model.buffers.append(buffer)
+        tensors = self.model.subgraphs[-1].tensors
+        tensors.append(tensor)
+        return len(tensors) - 1
 
-    def run(self, feeds: Arrays) -> Arrays:
-        return {spec.name: array for spec, array in zip(self.outputs, self._answers(feeds), strict=True)}
+    def operator(
+        self,
+        kind: str,
+        inputs: Sequence[int],
+        outputs: Sequence[int],
+        *,
+        version: int = 1,
+        options: tuple[str, dict[str, Any]] | None = None,
+    ) -> None:
+        """Add an operator to the last graph; a kind the schema does not have is a custom one."""
+        code = schema.OperatorCodeT()
+        number = getattr(schema.BuiltinOperator, kind, schema.BuiltinOperator.CUSTOM)
+        code.builtinCode, code.deprecatedBuiltinCode, code.version = number, min(number, 127), version
+        if number == schema.BuiltinOperator.CUSTOM:
+            code.customCode = kind
+        operator = schema.OperatorT()
+        operator.opcodeIndex = len(self.model.operatorCodes)
+        operator.inputs, operator.outputs = list(inputs), list(outputs)
+        if options is not None:
+            name, fields = options
+            operator.builtinOptionsType = getattr(schema.BuiltinOptions, name)
+            operator.builtinOptions = getattr(schema, f"{name}T")()
+            for field, value in fields.items():
+                setattr(operator.builtinOptions, field, value)
+        self.model.operatorCodes.append(code)
+        self.model.subgraphs[-1].operators.append(operator)
 
-    def _answers(self, feeds: Arrays) -> list[np.ndarray]:
-        with torch.no_grad():
-            answers = self._module(*(torch.from_numpy(feeds[spec.name]) for spec in self.inputs))
-        return [answer.numpy() for answer in answers]
+    def ends(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
+        """Name inputs and outputs of the last graph."""
+        self.model.subgraphs[-1].inputs, self.model.subgraphs[-1].outputs = list(inputs), list(outputs)
 
-    def _zeros(self) -> Arrays:
-        sizes = {spec.name: [size if isinstance(size, int) else 1 for size in spec.shape] for spec in self.inputs}
-        return {spec.name: np.zeros(sizes[spec.name], dtype=spec.dtype) for spec in self.inputs}
+    def signature(self, key: str, graph: int, inputs: dict[str, int], outputs: dict[str, int]) -> None:
+        """Add a signature."""
+        signature = schema.SignatureDefT()
+        signature.signatureKey, signature.subgraphIndex = key.encode(), graph
+        for field, named in (("inputs", inputs), ("outputs", outputs)):
+            maps = []
+            for name, index in named.items():
+                entry = schema.TensorMapT()
+                entry.name, entry.tensorIndex = name.encode(), index
+                maps.append(entry)
+            setattr(signature, field, maps)
+        self.model.signatureDefs.append(signature)
 
-
-class Net(torch.nn.Module):
-    """A function of some layers and the inputs, returning a tuple."""
-
-    def __init__(self, function: Callable[..., Any], *layers: torch.nn.Module) -> None:
-        super().__init__()
-        self.function, self.layers = function, torch.nn.ModuleList(layers)
-
-    def forward(self, *inputs: torch.Tensor) -> Any:
-        return self.function(*self.layers, *inputs)
-
-
-def _net_source(
-    function: Callable[..., Any],
-    *layers: torch.nn.Module,
-    inputs: tuple[TensorSpec, ...],
-    outputs: tuple[str, ...] = ("y",),
-) -> TorchSource:
-    return TorchSource(Net(function, *layers), inputs, outputs)
-
-
-def _spec(name: str, *sizes: int, dtype: str = "float32") -> TensorSpec:
-    """Return the spec of an input with a dynamic batch axis in front."""
-    return TensorSpec(name=name, shape=("batch", *sizes), dtype=dtype)
-
-
-def _samples(source: TorchSource, count: int, seed: int = 1) -> Arrays:
-    """Return seeded asymmetric samples for every input, first axis = samples."""
-    random = np.random.default_rng(seed)
-    arrays = {}
-    for item in source.inputs:
-        shape = [size for size in item.shape if isinstance(size, int)]
-        shape = shape if item.batch_axis is None else [count, *shape]
-        if item.dtype.startswith("int"):
-            arrays[item.name] = random.integers(0, 50, shape).astype(item.dtype)
-        else:
-            arrays[item.name] = (random.standard_normal(shape) + 0.3).astype(item.dtype)
-    return arrays
-
-
-def stage_of(files: StageFiles, precision: Precision) -> StageSpec:
-    return StageSpec(
-        name="whole",
-        file=files.file,
-        takes=files.takes,
-        adds=files.adds,
-        exit_output=None,
-        precision=precision,
-        macs=None,
-        macs_reason="not counted in this test",
-        parameters=0,
-        file_bytes=0,
-        operators=files.operators,
-    )
-
-
-def bundle_of(folder: Path, source: Any, stage: StageSpec) -> Bundle:
-    manifest = Manifest(
-        schema_version=1,
-        digest="0" * 64,
-        name="net",
-        target="tflite-cpu",
-        precision=stage.precision,
-        created_with={},
-        source=SourceRecord(file="net.py", kind="torch", sha256="0" * 64),
-        files=(),
-        inputs=source.inputs,
-        outputs=source.outputs,
-        stages=(stage,),
-        batch=BatchSpec(static=1, probed=(1,), max=1),
-        parity=ParityRecord(verified_on="target", tolerance=1e-4, seed=0, outputs=()),
-        requires=Requirements(engine="ai-edge-litert", engine_version="2"),
-        golden_samples=0,
-    )
-    return Bundle(path=folder, manifest=manifest)
-
-
-def to_engine(port: Port, array: np.ndarray) -> np.ndarray:
-    """Return real values as the engine's tensor: scale, round, clip."""
-    if port.quantization is None:
-        return array.astype(port.dtype)
-    limits = np.iinfo(port.dtype)
-    stored = np.round(array / port.quantization.scale) + port.quantization.zero_point
-    return np.clip(stored, limits.min, limits.max).astype(port.dtype)
-
-
-def from_engine(port: Port, array: np.ndarray) -> np.ndarray:
-    if port.quantization is None:
-        return array
-    return (array.astype(np.float32) - port.quantization.zero_point) * np.float32(port.quantization.scale)
-
-
-class Converted:
-    """A converted source, opened on the target; runs samples one by one in the source's values."""
-
-    def __init__(self, source: Any, folder: Path, precision: Precision, calibration: Arrays | None) -> None:
-        self.source, self.folder = source, folder
-        task = ConversionTask(
-            source=source, target="tflite-cpu", precision=precision, calibration=calibration, into=folder
-        )
-        self.files = ToTflite().convert(task)
-        self.bundle = bundle_of(folder, source, stage_of(self.files, precision))
-        (self.session,) = TfliteCpu().open(self.bundle, Settings(threads=1))
-
-    @property
-    def data(self) -> bytes:
-        return (self.folder / self.files.file).read_bytes()
-
-    def run(self, arrays: Arrays) -> Arrays:
-        """Return the outputs for all samples, first axis = samples."""
-        batched = [item.name for item in self.source.inputs if item.batch_axis is not None]
-        count = len(arrays[batched[0]])
-        answers: dict[str, list[np.ndarray]] = {port.name: [] for port in self.files.adds}
-        for row in range(count):
-            feeds = {
-                port.name: to_engine(
-                    port, arrays[port.name][row : row + 1] if port.name in batched else arrays[port.name]
-                )
-                for port in self.files.takes
-            }
-            found = self.session.run(feeds)
-            for port in self.files.adds:
-                answers[port.name].append(from_engine(port, found[port.name]))
-        return {name: np.concatenate(rows) for name, rows in answers.items()}
-
-    def relative_l2(self, arrays: Arrays) -> dict[str, float]:
-        """Return ‖converted − source‖₂ / ‖source‖₂ of every output."""
-        wanted, found = self.source.run(arrays), self.run(arrays)
-        return {
-            name: float(np.linalg.norm(found[name] - wanted[name]) / np.linalg.norm(wanted[name])) for name in wanted
-        }
+    def bytes(self) -> bytes:
+        """Return the file."""
+        return tflite_file.pack(self.model)
 
 
 @pytest.fixture
-def converted(tmp_path: Path) -> Callable[..., Converted]:
-    """Convert a source and open it: ``converted(source, "int8", calibration)``."""
+def builder() -> Builder:
+    """An empty file with one graph."""
+    return Builder()
 
-    def make(source: Any, precision: Precision = "fp32", calibration: Arrays | None = None) -> Converted:
-        folder = tmp_path / f"{len(list(tmp_path.iterdir()))}"
-        folder.mkdir()
-        return Converted(source, folder, precision, calibration)
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[[Builder], Path]:
+    """Write a built file: ``write(builder)``."""
+
+    def written(made: Builder, name: str = "net.tflite") -> Path:
+        path = tmp_path / name
+        path.write_bytes(made.bytes())
+        return path
+
+    return written
+
+
+@pytest.fixture
+def open_source(tmp_path: Path) -> Callable[..., Any]:
+    """Open a file as a source: ``open_source(path)``."""
+
+    def opened(location: Path | str, **options: Any) -> Any:
+        workdir = tmp_path / f"work{len(list(tmp_path.iterdir()))}"
+        workdir.mkdir()
+        return TfliteOpener().open(SourceRequest(location=str(location), workdir=workdir, **options))
+
+    return opened
+
+
+@pytest.fixture
+def converted(tmp_path: Path) -> Callable[..., Path]:
+    """Convert a file for a target and return the bundle's folder; whatever stopped it is raised."""
+
+    def make(source: Path | str, target: str = "tflite-cpu", **options: Any) -> Path:
+        request = ConvertRequest(source=str(source), targets=(target,), into=tmp_path / "dist", force=True, **options)
+        (outcome,) = convert(request)
+        return bundle_of(outcome)
 
     return make
 
 
-@pytest.fixture
-def net_source() -> Callable[..., TorchSource]:
-    """Make a source of a function and its layers: ``net_source(lambda line, x: (line(x),), line, inputs=…)``."""
-    return _net_source
+def bundle_of(outcome: Outcome) -> Path:
+    if outcome.error is not None:
+        raise outcome.error
+    assert outcome.bundle is not None
+    return outcome.bundle.path
 
 
 @pytest.fixture
-def spec() -> Callable[..., TensorSpec]:
-    """Describe an input with a dynamic batch axis: ``spec("image", 3, 5, 7)``."""
-    return _spec
+def scaled_sum(builder: Builder) -> Builder:
+    """y = x + constant over int8, shapes (1, 3, 5), unequal scales; a signature names both."""
+    fixed = np.arange(-7, 8, dtype=np.int8).reshape(1, 3, 5)
+    x = builder.tensor("x_inside", (1, 3, 5), "INT8", scale=0.5, zero_point=-3)
+    constant = builder.tensor("constant", (1, 3, 5), "INT8", data=fixed, scale=0.25)
+    y = builder.tensor("y_inside", (1, 3, 5), "INT8", scale=0.75, zero_point=5)
+    builder.operator("ADD", (x, constant), (y,), version=2, options=("AddOptions", {}))
+    builder.ends((x,), (y,))
+    builder.signature("serving_default", 0, {"x": x}, {"y": y})
+    return builder
 
 
 @pytest.fixture
-def samples() -> Callable[..., Arrays]:
-    """Draw seeded samples for a source: ``samples(source, 8)``."""
-    return _samples
+def counter(builder: Builder) -> Builder:
+    """y = everything seen so far + x, kept in a resource variable that starts at 100."""
+    start = np.full((1, 2), 100, np.float32)
 
+    def handle() -> int:
+        made = builder.tensor("handle", (), "RESOURCE")
+        options = ("VarHandleOptions", {"container": b"", "sharedName": b"total"})
+        builder.operator("VAR_HANDLE", (), (made,), options=options)
+        return made
 
-@pytest.fixture(scope="session")
-def data_folder() -> Path:
-    """Return the folder of public models and data; skips without it."""
-    named = os.environ.get("IPJ_EDGE_DATA")
-    candidates = [Path(named)] if named else [parent / "shared/data" for parent in Path(__file__).parents]
-    for candidate in candidates:
-        if (candidate / "README.md").exists():
-            return candidate
-    pytest.skip("the folder of public models and data is missing: set IPJ_EDGE_DATA")
+    x = builder.tensor("x", (1, 2))
+    builder.operator("CALL_ONCE", (), (), options=("CallOnceOptions", {"initSubgraphIndex": 1}))
+    total = handle()
+    before, y = builder.tensor("before", (1, 2)), builder.tensor("y", (1, 2))
+    builder.operator("READ_VARIABLE", (total,), (before,), options=("ReadVariableOptions", {}))
+    builder.operator("ADD", (before, x), (y,), options=("AddOptions", {}))
+    builder.operator("ASSIGN_VARIABLE", (total, y), (), options=("AssignVariableOptions", {}))
+    builder.ends((x,), (y,))
+    builder.graph()
+    total = handle()
+    constant = builder.tensor("start", (1, 2), data=start)
+    builder.operator("ASSIGN_VARIABLE", (total, constant), (), options=("AssignVariableOptions", {}))
+    return builder

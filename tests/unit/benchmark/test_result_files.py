@@ -6,12 +6,13 @@ import msgspec
 import numpy as np
 import pytest
 
-from ipj_edge.benchmark.result.files import check_free, encode, read_result, samples_path, write_samples, write_whole
+from ipj_edge.benchmark.result.files import check_free, encode, read_result, samples_path, write_samples
 from ipj_edge.benchmark.result.schema import BenchResult
 from ipj_edge.benchmark.result.tables import mode_text, to_csv, to_markdown
 from ipj_edge.benchmark.run.twins import flag_twins
 from ipj_edge.errors import ConfigError, DataError, DestinationError
 from ipj_edge.units import bytes_text, quantity, seconds
+from ipj_edge.writing import write_file
 
 VERSION_1 = {
     "version": 1, "created_with": {"ipj-edge": "0.1.0"}, "environment": {"cpu": "x"}, "data": "test.npz",
@@ -36,7 +37,7 @@ VERSION_1 = {
 
 def test_a_result_reads_back_equal(tmp_path, make_entry, result_with):
     result = result_with(make_entry())
-    write_whole(tmp_path / "r.json", encode(result))
+    write_file(tmp_path / "r.json", encode(result))
     assert read_result(tmp_path / "r.json") == result
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import resource
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,8 @@ from torch import nn
 
 from ipj_edge.errors import ConfigError, DataError, DestinationError
 from ipj_edge_compress import ArrayBatches, TrainingError, TrainPlan, accuracy, cross_entropy, mean_squared_error, train
+from ipj_edge_compress.recipes.programs import export
+from ipj_edge_compress.training.checkpoints import save_atomically
 from ipj_edge_compress.training.optimizers import learning_rate_at
 
 Make = Callable[..., list[tuple[torch.Tensor, torch.Tensor]]]
@@ -101,12 +105,30 @@ def test_a_damaged_checkpoint_is_named(tmp_path: Path, tiny_batches: Make) -> No
         train(linear(), tiny_batches(4), TrainPlan(epochs=1), checkpoint=tmp_path / "c.pt")
 
 
-def test_a_full_disk_is_said_and_the_old_checkpoint_stays(tmp_path: Path, tiny_batches: Make) -> None:
-    if not Path("/dev/full").exists():
-        pytest.skip("no /dev/full here")
-    (tmp_path / ".c.pt.part").symlink_to("/dev/full")
-    with pytest.raises(DestinationError, match="No space left"):
-        train(linear(), tiny_batches(4), TrainPlan(epochs=1), checkpoint=tmp_path / "c.pt")
+def test_a_full_disk_is_said_and_the_old_checkpoint_stays(tmp_path: Path) -> None:
+    save_atomically([1], tmp_path / "c.pt")
+    before = (tmp_path / "c.pt").read_bytes()
+    with full_disk(), pytest.raises(DestinationError, match=r"cannot write .*c\.pt: File too large"):
+        save_atomically(torch.zeros(1000), tmp_path / "c.pt")
+    assert (tmp_path / "c.pt").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["c.pt"]
+
+
+def test_a_full_disk_is_said_when_a_program_is_written(tmp_path: Path) -> None:
+    with full_disk(), pytest.raises(DestinationError, match=r"cannot write .*m\.pt2: File too large"):
+        export(nn.Linear(20, 30), "x", torch.zeros(2, 20), tmp_path / "m.pt2")
+    assert not list(tmp_path.iterdir())
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """Let no file of this process grow beyond 1000 bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 class Overflowing(nn.Module):

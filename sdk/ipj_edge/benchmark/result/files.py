@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import numpy as np
 from ipj_edge.benchmark.result.schema import RESULT_VERSION, BenchResult
 from ipj_edge.errors import DataError, DestinationError
 from ipj_edge.protocols import Array
+from ipj_edge.writing import replacing
 
 
 def read_result(path: Path) -> BenchResult:
@@ -65,21 +65,6 @@ def check_free(paths: Sequence[str | Path | None], *, force: bool) -> None:
             raise DestinationError(f"{path} exists: give --force to replace it, or another name")
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file that is either there as a whole or not at all.
-
-    Raises:
-        DestinationError: it cannot be written.
-    """
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        part.write_bytes(content)
-        part.replace(path)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise DestinationError(f"cannot write {path}: {error.strerror}") from error
-
-
 def samples_path(json_path: Path) -> Path:
     """Return where the raw samples of a result go: ``result.json`` has ``result.samples.npz`` beside it."""
     return json_path.with_name(f"{json_path.name.removesuffix('.json')}.samples.npz")
@@ -91,14 +76,8 @@ def write_samples(path: Path, latencies: Mapping[int, Array]) -> None:
     Raises:
         DestinationError: the file cannot be written.
     """
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with part.open("wb") as stream:
-            np.savez_compressed(stream, **{f"latency_s/{place}": kept for place, kept in latencies.items()})  # type: ignore[arg-type]
-        part.replace(path)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise DestinationError(f"cannot write {path}: {error.strerror}") from error
+    with replacing(path) as stream:
+        np.savez_compressed(stream, **{f"latency_s/{place}": kept for place, kept in latencies.items()})  # type: ignore[arg-type]
 
 
 def _not_finite(value: Any, place: str) -> str:

@@ -8,7 +8,6 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from ipj_edge.benchmark.result.files import write_whole
 from ipj_edge.benchmark.result.latencies import Latencies
 from ipj_edge.benchmark.result.schema import EarlyExit
 from ipj_edge.benchmark.result.trace import PowerTrace
@@ -20,6 +19,7 @@ from ipj_edge.benchmark.suite.file import Cell, Suite
 from ipj_edge.bundles.bundle import open_bundle
 from ipj_edge.errors import DestinationError
 from ipj_edge.values import EffectiveSettings, Reading, Settings
+from ipj_edge.writing import write_file
 
 _MARK = "fingerprint"
 
@@ -79,7 +79,7 @@ class SuiteState:
             self._folder.mkdir(exist_ok=True)
         except OSError as error:
             raise DestinationError(f"cannot write {self._folder}: {error.strerror}") from error
-        write_whole(mark, self._suite.fingerprint.encode())
+        write_file(mark, self._suite.fingerprint.encode())
 
     def rounds(self, cell: Cell) -> int:
         """Return how many rounds of a cell are there, from the first on without a gap."""
@@ -104,7 +104,7 @@ class SuiteState:
                 most_s=own.most_s,
             ),
         )
-        write_whole(self._file(cell, number), msgspec.msgpack.encode(saved))
+        write_file(self._file(cell, number), msgspec.msgpack.encode(saved))
 
     def load(self, cell: Cell, number: int) -> Case:
         """Read a round of a cell."""

@@ -77,12 +77,12 @@ def _write(result: BenchResult, samples: Mapping[int, Array], outputs: Mapping[s
 
 def put(path: str | None, make: Callable[[], bytes]) -> None:
     """Write to a file, to stdout for ``-``, or nowhere."""
-    from ipj_edge.benchmark.result.files import write_whole
+    from ipj_edge.writing import write_file
 
     if path == "-":
         click.echo(make().decode(), nl=False)
     elif path is not None:
-        write_whole(Path(path), make())
+        write_file(Path(path), make())
 
 
 def print_entries(entries: Sequence[Entry]) -> None:

@@ -83,10 +83,11 @@ def write_json(value: Any, path: str) -> None:
         DataError: a number is not finite, which JSON has no word for.
         DestinationError: the file cannot be written.
     """
-    from ipj_edge.benchmark.result.files import encode, write_whole
+    from ipj_edge.benchmark.result.files import encode
+    from ipj_edge.writing import write_file
 
     content = encode(value)
     if path == "-":
         click.echo(content.decode(), nl=False)
     else:
-        write_whole(Path(path), content)
+        write_file(Path(path), content)

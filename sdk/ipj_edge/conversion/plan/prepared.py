@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from ipj_edge.conversion.plan.reference import Reference
 from ipj_edge.conversion.plan.request import ConvertRequest
-from ipj_edge.protocols import MacCount
+from ipj_edge.protocols import MacCount, Source
 from ipj_edge.samples.data import Samples
 from ipj_edge.values import Precision, TensorSpec
 
@@ -18,7 +16,7 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         request: What the user asked for.
-        source: The opened `Source`.
+        source: The opened source.
         inputs: Its inputs, with the whole numbers each takes.
         calibration: Checked calibration set.
         data: Data of the accuracy gate.
@@ -31,7 +29,7 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     request: ConvertRequest
-    source: Any
+    source: Source
     inputs: tuple[TensorSpec, ...]
     calibration: Samples | None
     data: Samples | None

@@ -22,7 +22,7 @@ pytestmark = [
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 EVERYWHERE = ("openvino-cpu", "onnxruntime-cpu", "tflite-cpu")
-RESNET = Path(__file__).parents[1] / "unit" / "sources" / "resnet20.py"
+RESNET = Path(__file__).parents[2] / "unit" / "converters" / "resnet20.py"
 FROM_ONNX = ("openvino-cpu", "onnxruntime-cpu")
 
 

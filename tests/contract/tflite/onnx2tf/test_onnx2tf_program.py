@@ -196,7 +196,7 @@ def test_a_quantized_model_is_not_given_to_it(data_folder, fake, converted):
 def test_the_installer_refuses_without_a_python_that_is_new_enough(tmp_path):
     import subprocess
 
-    script = Path(__file__).parents[3] / "tools" / "install-onnx2tf"
+    script = Path(__file__).parents[4] / "tools" / "install-onnx2tf"
     shell = shutil.which("sh")
     assert shell is not None
     environment = {"PATH": str(tmp_path), "HOME": str(tmp_path)}

@@ -81,7 +81,7 @@ def test_a_folder_that_is_no_bundle_says_so(tmp_path: Path) -> None:
 def test_no_absolute_path_is_inside_any_file(bundle: Path, digits: Path) -> None:
     for file in (path for path in bundle.rglob("*") if path.is_file()):
         content = file.read_bytes()
-        for trace in (str(digits), str(Path(__file__).parents[2]), str(Path.home()) + "/", "/tmp/", "site-packages"):
+        for trace in (str(digits), str(Path(__file__).parents[3]), str(Path.home()) + "/", "/tmp/", "site-packages"):
             assert trace.encode() not in content, (file, trace)
 
 
