@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from ipj_edge.errors import ConversionError, DataError, UnsupportedError
+from ipj_edge.errors import ConversionError, DataError, UnsupportedError, first_line, typed_line
 from ipj_edge.plugins import needs
 from ipj_edge.protocols import Array, ConversionTask, Converter, StageFiles
 from ipj_edge.values import Port, Precision, Scheme, TensorSpec
@@ -145,12 +145,12 @@ def _conversion_failure(error: Exception) -> ConversionError:
     missing = _MISSING_LOWERING.search(told) or _FAILING_NODE.search(told)
     if missing:
         operator = missing[1]
-        why = "" if missing.re is _MISSING_LOWERING else f" ({_first_line(told)})"
+        why = "" if missing.re is _MISSING_LOWERING else f" ({first_line(error)})"
         return UnsupportedError(
             f"TFLite has no form of '{operator}'{why}: replace it in the model or choose another target",
             (operator,),
         )
-    return ConversionError(f"litert-torch could not convert the model: {type(error).__name__}: {_first_line(told)}")
+    return ConversionError(f"litert-torch could not convert the model: {typed_line(error)}")
 
 
 def check_kernels(data: bytes) -> None:
@@ -163,7 +163,7 @@ def check_kernels(data: bytes) -> None:
     except (ValueError, RuntimeError) as error:
         missing = _NO_KERNEL.search(str(error))
         if not missing:
-            raise ConversionError(f"the engine refuses the converted file: {_first_line(str(error))}") from error
+            raise ConversionError(f"the engine refuses the converted file: {first_line(error)}") from error
         operator = missing[1] or missing[2]
         raise UnsupportedError(
             f"the engine of 'tflite-cpu' has no kernel for '{operator}': "
@@ -339,10 +339,6 @@ def check_coverage(port: Port, samples: Array) -> None:
             f"the calibration data had no effect: input '{port.name}' covers {low:g}..{high:g} in the file, "
             f"but the data reaches {seen_low:g}..{seen_high:g}"
         )
-
-
-def _first_line(told: str) -> str:
-    return told.strip().split("\n")[0]
 
 
 _: type[Converter] = ToTflite

@@ -22,7 +22,7 @@ SCHEMAS: dict[str, Any] = BUILT["SCHEMAS"]
 
 @pytest.mark.parametrize("name", sorted(SCHEMAS))
 def test_the_schema_in_docs_is_the_one_of_the_code(name: str) -> None:
-    assert (DOCS / name).read_text() == BUILT["text"](SCHEMAS[name]), "run `make schemas`"
+    assert (DOCS / name).read_text() == BUILT["text"](SCHEMAS[name]), "run `make docs`"
 
 
 def test_every_schema_in_docs_is_built_and_kept_out_of_diffs() -> None:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ipj_edge.errors import ConversionError, DataError, UnsupportedError
+from ipj_edge.errors import ConversionError, DataError, UnsupportedError, typed_line
 from ipj_edge.plugins import needs
 from ipj_edge.protocols import Array, ConversionTask
 from ipj_edge.values import TensorSpec, TrainedRanges
@@ -32,7 +32,7 @@ from ipj_edge_converters.onnx.runtime import as_engine_runs
 from ipj_edge_converters.quantization.instruction_sets import has_exact_dot_products
 from ipj_edge_converters.quantization.keep_float import Operator, matching
 from ipj_edge_converters.quantization.trained_ranges import FoundRanges, find_ranges
-from ipj_edge_converters.quiet import first_line, quiet
+from ipj_edge_converters.quiet import quiet
 from ipj_edge_converters.sources.feeds import static_batch
 
 # DequantizeLinear has an axis, which scales per channel need, since opset 13.
@@ -126,7 +126,7 @@ def quantize(
                 calibrate_method=CalibrationMethod.MinMax,
             )
         except Exception as error:
-            raise ConversionError(f"onnxruntime's quantizer failed: {first_line(error)}") from error
+            raise ConversionError(f"onnxruntime's quantizer failed: {typed_line(error)}") from error
         model = load_onnx(written)
         hold_in_float(model, excluded)
         return model, strays
@@ -255,5 +255,5 @@ def _up_to_date(model: Any) -> Any:
     except RuntimeError as error:
         raise UnsupportedError(
             f"int8 needs opset {_MINIMUM_OPSET}, and this model of opset {opset} cannot be brought there: "
-            f"{first_line(error)}"
+            f"{typed_line(error)}"
         ) from error

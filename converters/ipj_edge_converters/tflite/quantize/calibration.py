@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ipj_edge.errors import ConversionError, DataError
+from ipj_edge.errors import ConversionError, DataError, first_line
 from ipj_edge.plugins import needs
 from ipj_edge.protocols import Array
 from ipj_edge.values import TensorSpec, TrainedRanges
@@ -143,7 +143,7 @@ def _true_min_max(data: bytes, samples: CalibrationSamples, recipe: Any) -> Any:
         with redirect_stderr(progress):
             calibration.calibrate({_signature_key(data): samples}, recipe)
     except (ValueError, RuntimeError) as error:
-        raise ConversionError(f"calibration failed: {_first_line(error)}") from error
+        raise ConversionError(f"calibration failed: {first_line(error)}") from error
     _log.debug("calibration: %s", progress.getvalue())
     return calibration.get_model_qsvs()
 
@@ -174,7 +174,3 @@ def _restore_outputs(before: Any, after: Any) -> None:
 
 def _main_graph(model: Any) -> Any:
     return model.subgraphs[tflite_file.only_signature(model).subgraphIndex]
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0]
