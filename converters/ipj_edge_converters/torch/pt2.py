@@ -23,6 +23,7 @@ from ipj_edge_converters.torch.outputs import by_position, output_names
 from ipj_edge_converters.torch.program import Program
 from ipj_edge_converters.torch.pt2_inputs import arrangement, check_batch_range, check_program, program_inputs
 from ipj_edge_converters.torch.source import TorchSource, torch_outputs, try_module
+from ipj_edge_converters.torch.tables import with_tables
 
 _PICKLES = (".pt", ".pth", ".th", ".pkl", ".pickle", ".ckpt", ".bin", ".tar")
 
@@ -46,7 +47,7 @@ class Pt2Opener:
         path = Path(request.location)
         exported = _load(path)
         check_program(exported)
-        inputs = merge_described(program_inputs(exported), request.inputs)
+        inputs = with_tables(exported, merge_described(program_inputs(exported), request.inputs))
         _refuse_open_sizes(inputs)
         dynamic = any(isinstance(size, str) for spec in inputs for size in spec.shape)
         largest = check_batch_range(exported, request.max_batch) if dynamic else request.max_batch
