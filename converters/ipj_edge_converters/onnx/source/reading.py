@@ -9,6 +9,7 @@ from typing import Any
 from ipj_edge.errors import SourceError, UnsupportedError
 from ipj_edge.plugins import needs
 from ipj_edge_converters.onnx.graphs import all_nodes, all_tensors, opset_of
+from ipj_edge_converters.onnx.source.order import ordered
 from ipj_edge_converters.quiet import first_line
 
 _OLDEST_OPSET = 7
@@ -38,6 +39,7 @@ def read_onnx(path: Path) -> tuple[Any, str]:
     _check_versions(model, path.name)
     _check_operators(model, path.name)
     hashes = [hashlib.sha256(content), *(_sha256(data) for data in _load_external(model, path))]
+    model = ordered(model, path.name)
     if len(hashes) == 1:
         return model, hashes[0].hexdigest()
     return model, hashlib.sha256(b"".join(part.digest() for part in hashes)).hexdigest()
