@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 DEMO := demo
 
-.PHONY: demo test check format schemas benchmarks clean
+.PHONY: demo test check format docs benchmarks clean
 
 demo: .venv/.installed
 	$(BIN)/python examples/digits.py $(DEMO)
@@ -27,8 +27,9 @@ format: .venv/.installed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-schemas: .venv/.installed
+docs: .venv/.installed
 	$(BIN)/python docs/schemas.py
+	$(BIN)/python docs/rooms.py
 
 benchmarks: .venv/.installed
 	for script in $$(ls benchmarks/*/*.py | grep -v shared | sed 's#/#.#g; s#\.py$$##'); do \

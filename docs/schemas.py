@@ -1,4 +1,4 @@
-"""Write the JSON Schemas of the manifest and of results from the classes that define them: ``make schemas``."""
+"""Write the JSON Schemas of the manifest and of results from the classes that define them: ``make docs``."""
 
 from __future__ import annotations
 

@@ -9,18 +9,66 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ipj_edge.benchmark import bench
-    from ipj_edge.conversion import convert
+    from ipj_edge.benchmark import BenchOptions, bench
+    from ipj_edge.conversion import ConvertRequest, convert
     from ipj_edge.energy import Meter, measure
+    from ipj_edge.errors import (
+        AccuracyGateError,
+        BundleError,
+        ConfigError,
+        ConversionError,
+        DataError,
+        DestinationError,
+        EngineCrashError,
+        InputError,
+        IpjEdgeError,
+        MissingDependencyError,
+        ParityError,
+        PluginError,
+        PluginNotFoundError,
+        ProbeError,
+        ProbeReadError,
+        ProbeUnavailableError,
+        SampleLossError,
+        SourceError,
+        TargetError,
+        TargetUnavailableError,
+        UnsupportedError,
+    )
+    from ipj_edge.exits.policy.values import TuneRequest
     from ipj_edge.runtime.model import Model, Result, load
     from ipj_edge.runtime.verification import verify
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "AccuracyGateError": "ipj_edge.errors",
+    "BenchOptions": "ipj_edge.benchmark",
+    "BundleError": "ipj_edge.errors",
+    "ConfigError": "ipj_edge.errors",
+    "ConversionError": "ipj_edge.errors",
+    "ConvertRequest": "ipj_edge.conversion",
+    "DataError": "ipj_edge.errors",
+    "DestinationError": "ipj_edge.errors",
+    "EngineCrashError": "ipj_edge.errors",
+    "InputError": "ipj_edge.errors",
+    "IpjEdgeError": "ipj_edge.errors",
     "Meter": "ipj_edge.energy",
+    "MissingDependencyError": "ipj_edge.errors",
     "Model": "ipj_edge.runtime.model",
+    "ParityError": "ipj_edge.errors",
+    "PluginError": "ipj_edge.errors",
+    "PluginNotFoundError": "ipj_edge.errors",
+    "ProbeError": "ipj_edge.errors",
+    "ProbeReadError": "ipj_edge.errors",
+    "ProbeUnavailableError": "ipj_edge.errors",
     "Result": "ipj_edge.runtime.model",
+    "SampleLossError": "ipj_edge.errors",
+    "SourceError": "ipj_edge.errors",
+    "TargetError": "ipj_edge.errors",
+    "TargetUnavailableError": "ipj_edge.errors",
+    "TuneRequest": "ipj_edge.exits.policy.values",
+    "UnsupportedError": "ipj_edge.errors",
     "bench": "ipj_edge.benchmark",
     "convert": "ipj_edge.conversion",
     "load": "ipj_edge.runtime.model",
@@ -28,7 +76,40 @@ _HOMES = {
     "verify": "ipj_edge.runtime.verification",
 }
 
-__all__ = ["Meter", "Model", "Result", "bench", "convert", "load", "measure", "verify"]
+__all__ = [
+    "AccuracyGateError",
+    "BenchOptions",
+    "BundleError",
+    "ConfigError",
+    "ConversionError",
+    "ConvertRequest",
+    "DataError",
+    "DestinationError",
+    "EngineCrashError",
+    "InputError",
+    "IpjEdgeError",
+    "Meter",
+    "MissingDependencyError",
+    "Model",
+    "ParityError",
+    "PluginError",
+    "PluginNotFoundError",
+    "ProbeError",
+    "ProbeReadError",
+    "ProbeUnavailableError",
+    "Result",
+    "SampleLossError",
+    "SourceError",
+    "TargetError",
+    "TargetUnavailableError",
+    "TuneRequest",
+    "UnsupportedError",
+    "bench",
+    "convert",
+    "load",
+    "measure",
+    "verify",
+]
 
 
 def __getattr__(name: str) -> Any:

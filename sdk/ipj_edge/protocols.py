@@ -138,6 +138,17 @@ class RangedSource(Protocol):
     ranges: TrainedRanges | None
 
 
+@runtime_checkable
+class StagedSource(Protocol):
+    """A source that knows which of its outputs are exits: the model is cut there unless the user says where.
+
+    Attributes:
+        exits: Names of outputs, in any order; empty for a plain model.
+    """
+
+    exits: tuple[str, ...]
+
+
 class SourceOpener(Protocol):
     """A plugin of group ``ipj_edge.sources``: recognises and opens one kind of source."""
 
@@ -193,7 +204,7 @@ class ConversionTask(msgspec.Struct, frozen=True, kw_only=True):
         half_io: Make inputs and outputs of an fp16 file float16 too, see `ChoosesProviders`.
     """
 
-    source: Any
+    source: Source
     target: str
     precision: Precision
     calibration: dict[str, Any] | None
@@ -387,7 +398,6 @@ class Target(Protocol):
         engine: Distribution that brings the engine.
         precisions: Precisions it runs.
         boundaries: Energy boundaries that see its work, best first.
-        runs_on_host: False when bundles cannot be run where they are converted.
     """
 
     name: str
@@ -408,6 +418,7 @@ class Target(Protocol):
         """
 
 
+@runtime_checkable
 class HasProxy(Protocol):
     """A target whose bundles another one can prove where it cannot run itself.
 

@@ -1,1 +1,1 @@
-"""The power probes that come with ipj-edge, one file each."""
+"""The power probes that come with ipj-edge, by how they are reached."""

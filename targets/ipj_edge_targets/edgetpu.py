@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from ipj_edge.bundles.manifest import Bundle
-from ipj_edge.errors import MissingDependencyError, TargetUnavailableError
+from ipj_edge.errors import MissingDependencyError, TargetUnavailableError, first_line
 from ipj_edge.protocols import HasProxy, Session, Target
 from ipj_edge.values import Availability, Boundary, Precision, Settings
 from ipj_edge_targets.edgetpu_device import LIBRARY, why_not_here
@@ -18,7 +18,6 @@ from ipj_edge_targets.tflite_cpu import TfliteSession
 from ipj_edge_targets.tflite_engine import (
     Engine,
     find_engine,
-    first_line,
     installed_versions,
     numpy_conflict,
     open_interpreter,
@@ -37,7 +36,6 @@ class Edgetpu:
     precisions: tuple[Precision, ...] = ("int8",)
     # The host's own sensors do not see what a stick or a module on the bus draws.
     boundaries: tuple[Boundary, ...] = ("board", "wall")
-    runs_on_host = False
     proxy: str | None = "tflite-cpu"
 
     def availability(self) -> Availability:

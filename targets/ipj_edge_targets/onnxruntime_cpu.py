@@ -41,7 +41,6 @@ class OnnxruntimeCpu:
     engine = "onnxruntime"
     precisions: tuple[Precision, ...] = ("fp32", "int8")
     boundaries: tuple[Boundary, ...] = ("package", "board", "wall")
-    runs_on_host = True
 
     def availability(self) -> Availability:
         """Say whether onnxruntime is installed, and whether two of its packages have overwritten each other."""

@@ -39,7 +39,6 @@ class OnnxruntimeGpu:
     engine = "onnxruntime-gpu"
     precisions: tuple[Precision, ...] = ("fp32", "fp16", "int8")
     boundaries: tuple[Boundary, ...] = ("gpu", "module")
-    runs_on_host = False
     proxy: str | None = "onnxruntime-cpu"
 
     def availability(self) -> Availability:

@@ -30,7 +30,6 @@ class OpenvinoCpu:
     engine = "openvino"
     precisions: tuple[Precision, ...] = ("fp32", "bf16", "int8")
     boundaries: tuple[Boundary, ...] = ("package", "board", "wall")
-    runs_on_host = True
 
     def availability(self) -> Availability:
         """Say whether openvino is installed and finds a CPU it can use."""

@@ -18,6 +18,7 @@ from ipj_edge.errors import (
     MissingDependencyError,
     TargetError,
     TargetUnavailableError,
+    first_line,
 )
 from ipj_edge.protocols import Array, Feeds, Resettable, Session, Target
 from ipj_edge.values import Availability, Boundary, EffectiveSettings, Port, Precision, Settings
@@ -25,7 +26,6 @@ from ipj_edge_targets.tflite_engine import (
     INSTALL,
     Engine,
     find_engine,
-    first_line,
     installed_versions,
     numpy_conflict,
     open_interpreter,
@@ -43,7 +43,6 @@ class TfliteCpu:
     engine = "ai-edge-litert"
     precisions: tuple[Precision, ...] = ("fp32", "fp16", "int8")
     boundaries: tuple[Boundary, ...] = ("package", "board", "wall")
-    runs_on_host = True
 
     def availability(self) -> Availability:
         """Say whether an engine is installed that works with this numpy; loads no model."""

@@ -7,8 +7,9 @@ import sys
 import pytest
 
 HEAVY = (
-    "torch", "torchao", "onnx", "onnx_ir", "onnxscript", "onnxruntime", "openvino", "nncf", "ai_edge_litert", "ai_edge_quantizer",
-    "litert_torch", "tflite_runtime", "serial", "pynvml", "plotly", "PIL", "safetensors", "sklearn", "scipy", "psutil",
+    "torch", "torchao", "onnx", "onnx_ir", "onnxscript", "onnxruntime", "openvino", "nncf", "ai_edge_litert",
+    "ai_edge_quantizer", "litert_torch", "tflite_runtime", "serial", "pynvml", "plotly", "PIL", "psutil",
+    "safetensors", "sklearn", "scipy",
 )  # fmt: skip
 
 
@@ -64,3 +65,14 @@ def test_every_public_name_can_be_had() -> None:
         assert callable(getattr(ipj_edge, name)), name
     with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
         _ = ipj_edge.nonsense  # type: ignore[attr-defined]
+
+
+def test_every_error_is_a_public_name() -> None:
+    import ipj_edge
+    from ipj_edge import errors
+
+    family = [value for value in vars(errors).values() if isinstance(value, type)]
+    assert errors.IpjEdgeError in family
+    for error in family:
+        assert getattr(ipj_edge, error.__name__) is error
+        assert error.__name__ in ipj_edge.__all__

@@ -9,7 +9,7 @@ import msgspec
 
 from ipj_edge.errors import SourceError
 from ipj_edge.plugins import load_source_opener
-from ipj_edge.protocols import Source, SourceOpener, SourceRequest
+from ipj_edge.protocols import RangedSource, Source, SourceOpener, SourceRequest, StagedSource
 from ipj_edge.values import TrainedRanges
 
 # The names that `delivery` writes; importing it would import torch.
@@ -74,3 +74,5 @@ def _ranges(path: Path) -> TrainedRanges | None:
 
 
 _: type[SourceOpener] = RunOpener
+_staged: type[StagedSource] = RunSource
+_ranged: type[RangedSource] = RunSource

@@ -19,7 +19,8 @@ from ipj_edge_converters.openvino.quantize import quantize
 from ipj_edge_converters.openvino.stages import stage_and_convert
 from ipj_edge_converters.quantization.instruction_sets import assumed_by_quantized, has_exact_dot_products
 from ipj_edge_converters.quantization.keep_float import Operator, matching
-from ipj_edge_converters.quantization.trained_ranges import notes_stray_ranges
+from ipj_edge_converters.quantization.trained_ranges import notes_on_strays
+from ipj_edge_converters.sources.forms import onnx_path
 
 _NO_OPERATORS = frozenset(("Constant", "Const", "Parameter", "Result"))
 
@@ -40,7 +41,6 @@ class ToOpenvino:
     precisions: tuple[Precision, ...] = ("fp32", "bf16", "int8")
     schemes: tuple[Scheme, ...] = ("static",)
 
-    @notes_stray_ranges
     def convert(self, task: ConversionTask) -> StageFiles:
         """Convert, write into ``task.into`` and read back what was written.
 
@@ -54,13 +54,14 @@ class ToOpenvino:
         _check_precision(task)
         if task.exits:
             return stage_and_convert(task, self.convert)
-        onnx_path = Path(task.source.onnx_path())
-        model, names = read_onnx(onnx_path), onnx_names(onnx_path)
+        path = onnx_path(task.source)
+        model, names = read_onnx(path), onnx_names(path)
         quantizing = task.precision == "int8" and task.source.precision != "int8"
-        isa = _assumed(task, onnx_path)
+        isa = _assumed(task, path)
+        strays: tuple[str, ...] = ()
         if quantizing:
             model, kept = _kept_in_float(model, task, names)
-            model = quantize(
+            model, strays = quantize(
                 model,
                 task.calibration or {},
                 task.source.inputs,
@@ -74,15 +75,15 @@ class ToOpenvino:
         if task.precision == "int8":
             _check_int8(operators)
         tools = ("openvino", "nncf") if quantizing else ("openvino",)
-        return _stage_files(task, operators, isa, tools)
+        return _stage_files(task, operators, isa, tools, notes_on_strays(strays, task.ranges))
 
 
-def _assumed(task: ConversionTask, onnx_path: Path) -> str:
+def _assumed(task: ConversionTask, path: Path) -> str:
     """Return the instruction set that the file will assume: empty for float, or where a reduced range needs none."""
     if task.precision != "int8":
         return ""
     if task.source.precision == "int8":
-        return assumed_by_quantized(load_onnx(onnx_path), task)
+        return assumed_by_quantized(load_onnx(path), task)
     return "vnni" if has_exact_dot_products(task.isa) else ""
 
 
@@ -125,7 +126,9 @@ def _check_int8(operators: OperatorCount) -> None:
         )
 
 
-def _stage_files(task: ConversionTask, operators: OperatorCount, isa: str, tools: tuple[str, ...]) -> StageFiles:
+def _stage_files(
+    task: ConversionTask, operators: OperatorCount, isa: str, tools: tuple[str, ...], notes: tuple[str, ...]
+) -> StageFiles:
     openvino = import_openvino()
     saved = openvino.Core().read_model(task.into / XML_NAME)
     takes = tuple(_port(saved.input(spec.name), spec) for spec in task.source.inputs)
@@ -139,7 +142,7 @@ def _stage_files(task: ConversionTask, operators: OperatorCount, isa: str, tools
         versions={name: version(name) for name in tools},
         isa=isa,
         scheme="static" if "nncf" in tools else None,
-        notes=(_BF16_NOTE,) if task.precision == "bf16" else (),
+        notes=(*((_BF16_NOTE,) if task.precision == "bf16" else ()), *notes),
     )
 
 

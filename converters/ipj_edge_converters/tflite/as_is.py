@@ -10,6 +10,7 @@ import msgspec
 from ipj_edge.errors import TargetUnavailableError, UnsupportedError
 from ipj_edge.protocols import ConversionTask, Converter, StageFiles
 from ipj_edge.values import Precision, TensorSpec
+from ipj_edge_converters.sources.forms import tflite_path
 from ipj_edge_converters.tflite import file as tflite_file
 from ipj_edge_converters.tflite.convert import cut
 from ipj_edge_converters.tflite.entry import read_entry
@@ -36,7 +37,7 @@ class TfliteAsIs:
             UnsupportedError: the source is float and is to be quantized.
         """
         check_precision(task)
-        data = task.source.tflite_path().read_bytes()
+        data = tflite_path(task.source).read_bytes()
         (task.into / FILE).write_bytes(data)
         return cut(task, described(tflite_file.parse(tflite_file.inlined(data)), task.source))
 

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
 import msgspec
 
 from ipj_edge.bundles.manifest import MANIFEST_NAME, SCHEMA_VERSION, Bundle, FileRecord, Manifest
+from ipj_edge.bundles.seal import is_intact, sealed
 from ipj_edge.errors import BundleError
-
-_ZERO_DIGEST = "0" * 64
-_DIGEST = re.compile(rb'("digest": ")([0-9a-f]{64})(")')
 
 
 class _Header(msgspec.Struct):
     schema_version: int
-
-
-def sha256_bytes(data: bytes) -> str:
-    """Return the hexadecimal sha256 of some bytes."""
-    return hashlib.sha256(data).hexdigest()
 
 
 def sha256_file(path: Path) -> str:
@@ -47,10 +39,7 @@ def record_files(folder: Path, *, unreproducible: Iterable[str] = ()) -> tuple[F
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Write the manifest with its own digest into a bundle's folder."""
-    unsigned = msgspec.structs.replace(manifest, digest=_ZERO_DIGEST)
-    text = msgspec.json.format(msgspec.json.encode(unsigned), indent=1) + b"\n"
-    digest = sha256_bytes(text).encode()
-    (folder / MANIFEST_NAME).write_bytes(_DIGEST.sub(rb"\g<1>" + digest + rb"\g<3>", text, count=1))
+    (folder / MANIFEST_NAME).write_bytes(sealed(manifest))
 
 
 def open_bundle(path: str | Path, *, check_files: bool = True) -> Bundle:
@@ -82,7 +71,8 @@ def _read_manifest(folder: Path) -> Manifest:
     except OSError as error:
         raise BundleError(f"cannot read {file}: {error.strerror}") from error
     _check_version(file, raw)
-    _check_digest(file, raw)
+    if not is_intact(raw):
+        raise BundleError(f"{file} is damaged: its digest does not match; copy the bundle again")
     try:
         return msgspec.json.decode(raw, type=Manifest)
     except msgspec.MsgspecError as error:
@@ -99,13 +89,6 @@ def _check_version(file: Path, raw: bytes) -> None:
             f"{file} has schema version {version}, this ipj-edge reads up to {SCHEMA_VERSION}: "
             "upgrade ipj-edge or convert the model again"
         )
-
-
-def _check_digest(file: Path, raw: bytes) -> None:
-    match = _DIGEST.search(raw)
-    unsigned = _DIGEST.sub(rb"\g<1>" + _ZERO_DIGEST.encode() + rb"\g<3>", raw, count=1)
-    if match is None or sha256_bytes(unsigned) != match.group(2).decode():
-        raise BundleError(f"{file} is damaged: its digest does not match; copy the bundle again")
 
 
 def _check_programs(folder: Path, manifest: Manifest) -> None:

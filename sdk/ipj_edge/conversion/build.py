@@ -6,7 +6,6 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import cast
 
 import msgspec
 import numpy as np
@@ -27,6 +26,7 @@ from ipj_edge.errors import (
     ConversionError,
     DestinationError,
     IpjEdgeError,
+    typed_line,
 )
 from ipj_edge.protocols import ConversionTask, Converter, Source, StageFiles
 from ipj_edge.values import Precision
@@ -55,7 +55,7 @@ def build(
     Raises:
         ConversionError: any of it failed.
     """
-    source = cast(Source, prepared.source)
+    source = prepared.source
     converter = choose_converter(source, target, precision)
     check_abilities(converter, prepared.request, source, precision)
     files = _convert(prepared, converter, target, precision, folder)
@@ -117,8 +117,7 @@ def _convert(prepared: Prepared, converter: Converter, target: str, precision: P
             ) from error
         if isinstance(error, IpjEdgeError):
             raise
-        first = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ConversionError(f"'{converter.name}' failed: {type(error).__name__}: {first[:300]}") from error
+        raise ConversionError(f"'{converter.name}' failed: {typed_line(error)}") from error
 
 
 def _is_about(error: OSError, folder: Path) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from ipj_edge.conversion.plan.calibration import record_calibration
 from ipj_edge.conversion.plan.prepared import Prepared
 from ipj_edge.conversion.plan.reference import GOLDEN_SAMPLES, static_batch
 from ipj_edge.plugins import load_target
-from ipj_edge.protocols import Array, Source, StageFiles
+from ipj_edge.protocols import Array, StageFiles
 from ipj_edge.runtime.golden import write_golden
 from ipj_edge.runtime.parity import RELATIVE_L2
 from ipj_edge.values import Precision, TensorSpec
@@ -31,7 +30,7 @@ def draft_manifest(
     prepared: Prepared, name: str, target: str, precision: Precision, files: StageFiles, folder: Path
 ) -> Manifest:
     """Return the manifest of a bundle that is not proven yet: without files, figures and versions."""
-    request, source = prepared.request, cast(Source, prepared.source)
+    request, source = prepared.request, prepared.source
     loosened = request.tolerance is not None
     return Manifest(
         schema_version=SCHEMA_VERSION,
@@ -42,7 +41,7 @@ def draft_manifest(
         created_with={},
         source=SourceRecord(file=source.file, kind=source.kind, sha256=source.sha256),
         files=(),
-        inputs=source.inputs,
+        inputs=prepared.inputs,
         outputs=prepared.reference.outputs,
         stages=_stages(prepared, precision, files, folder),
         unsplit=_whole(prepared, precision, files, folder) if files.stages else None,
@@ -67,7 +66,7 @@ def draft_manifest(
         labels=request.labels,
         preprocessing=request.preprocessing,
         golden_samples=len(_golden_rows(prepared)),
-        notes=(*source.notes, *files.notes),
+        notes=(*source.notes, *prepared.notes, *files.notes),
         state=files.state,
         scheme=files.scheme,
         keep_float=request.keep_float if precision != "fp32" else (),

@@ -51,7 +51,7 @@ class Session:
 
 
 class Spin:
-    name, engine, precisions, boundaries, runs_on_host = "spin-cpu", "spin", ("fp32", "int8"), ("package",), True
+    name, engine, precisions, boundaries = "spin-cpu", "spin", ("fp32", "int8"), ("package",)
 
     def availability(self):
         return Availability(available=True)

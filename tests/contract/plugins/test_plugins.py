@@ -7,13 +7,13 @@ import json
 import subprocess
 import sys
 from importlib.metadata import metadata
-from typing import get_args
+from typing import cast, get_args
 
 import pytest
 
 from ipj_edge import plugins
 from ipj_edge.errors import ProbeUnavailableError
-from ipj_edge.protocols import EnergyCounter, PowerSampler
+from ipj_edge.protocols import Converter, EnergyCounter, PowerSampler
 from ipj_edge.values import Availability, Boundary, Precision, ProbeOptions
 
 HEAVY = {
@@ -56,7 +56,7 @@ def test_a_target_says_what_it_runs_and_what_sees_it(name: str) -> None:
 
 @pytest.mark.parametrize("name", plugins.names(plugins.CONVERTERS))
 def test_a_converter_makes_files_for_targets_that_exist_in_precisions_they_run(name: str) -> None:
-    converter = plugins.load_converter(name)
+    converter = cast(Converter, plugins.load(plugins.CONVERTERS, name))
     assert converter.form
     for target in converter.targets:
         assert set(converter.precisions) & set(plugins.load_target(target).precisions), target

@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 from ipj_edge.protocols import ConversionTask
 from ipj_edge_converters.onnx.cut import cut_onnx
 from ipj_edge_converters.onnx.files import load_onnx
+from ipj_edge_converters.sources.forms import onnx_path
 from ipj_edge_converters.staging.precisions import only_in_float
 
 
@@ -16,6 +17,6 @@ def float_nodes(task: ConversionTask) -> frozenset[str]:
     if "fp32" not in task.stage_precisions:
         return frozenset()
     with TemporaryDirectory(prefix="ipj-edge-") as folder:
-        cuts = cut_onnx(task.source.onnx_path(), task.exits, task.source.inputs, Path(folder))
+        cuts = cut_onnx(onnx_path(task.source), task.exits, task.source.inputs, Path(folder))
         names = [[node.name for node in load_onnx(Path(folder) / cut.file).graph.node] for cut in cuts]
     return only_in_float(task, names)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ipj_edge.errors import SourceError
+from ipj_edge.errors import SourceError, first_line
 from ipj_edge.plugins import needs
 from ipj_edge_converters.onnx.graphs import all_graphs
 from ipj_edge_converters.onnx.stage import reads_of
-from ipj_edge_converters.quiet import first_line
 
 
 def in_order(model: Any) -> bool:

@@ -15,6 +15,7 @@ from ipj_edge.samples.data import Samples
 from ipj_edge.values import Precision, Scheme, TensorSpec
 from ipj_edge_converters.onnx.files import load_onnx, rename_tensors, set_dimension
 from ipj_edge_converters.sources.feeds import example_arrays
+from ipj_edge_converters.sources.forms import onnx_path
 from ipj_edge_converters.tflite import file as tflite_file
 from ipj_edge_converters.tflite.convert import batch_size, check_kernels, cut, static_shape, write_and_read_back
 from ipj_edge_converters.tflite.onnx2tf.layout import in_source_layout
@@ -71,7 +72,7 @@ def _plain_model(source: Any, batch: int) -> Any:
 
     onnx2tf changes marks in names, and two names could become one.
     """
-    model = load_onnx(source.onnx_path())
+    model = load_onnx(onnx_path(source))
     for spec in source.inputs:
         for name, size in zip(spec.shape, static_shape(spec, batch), strict=True):
             if isinstance(name, str):

@@ -36,7 +36,7 @@ def tensor_spec(text: str) -> TensorSpec:
         shape=shape,
         dtype=_dtype(text, dtype),
         batch_axis=0 if shape else None,
-        value_range=None if span is None else _range(text, span),
+        value_range=None if span is None else _range(text, span, dtype),
     )
 
 
@@ -169,7 +169,7 @@ def _dtype(text: str, name: str) -> str:
         raise ConfigError(f"--input '{text}': '{name}' is no dtype; expected {_FORM}") from error
 
 
-def _range(text: str, span: str) -> tuple[float, float]:
+def _range(text: str, span: str, dtype: str) -> tuple[float, float]:
     low, dots, high = span.partition("..")
     try:
         values = float(low), float(high)
@@ -177,4 +177,13 @@ def _range(text: str, span: str) -> tuple[float, float]:
         dots, values = "", (0.0, 0.0)
     if not dots or values[0] >= values[1]:
         raise ConfigError(f"--input '{text}': '{span}' is no range; expected LOW..HIGH")
+    kind = np.dtype(dtype)
+    whole = kind.kind in "iu"
+    if whole and not (all(map(float.is_integer, values)) and _holds(kind, values)):
+        raise ConfigError(f"--input '{text}': '{span}' is no range of {kind}; expected whole numbers that it can hold")
     return values
+
+
+def _holds(kind: np.dtype[np.generic], values: tuple[float, float]) -> bool:
+    limits = np.iinfo(kind.name)
+    return int(values[0]) >= limits.min and int(values[1]) <= limits.max

@@ -13,6 +13,7 @@ from ipj_edge.protocols import (
     ChoosesOperators,
     ChoosesProviders,
     Converter,
+    HasProxy,
     MapsOperators,
     Source,
     SourceOpener,
@@ -129,5 +130,5 @@ def proving_target(name: str) -> str:
         PluginNotFoundError: no such target.
     """
     target = load_target(name)
-    proxy: str | None = getattr(target, "proxy", None)
+    proxy = target.proxy if isinstance(target, HasProxy) else None
     return name if proxy is None or target.availability().available else proxy

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from ipj_edge.bundles.manifest import GOLDEN_NAME, Manifest
+from ipj_edge.bundles.seal import is_intact, sealed
 from ipj_edge.errors import BundleError, ConfigError
 from ipj_edge.exits.policy.policies import check_policy
 from ipj_edge.exits.policy.values import ExitsRecord, StageCosts, Tuned
@@ -20,8 +19,6 @@ from ipj_edge.writing import write_file
 EXITS_NAME = "exits.json"
 EXITS_VERSION = 1
 
-_ZERO_DIGEST = "0" * 64
-_DIGEST = re.compile(rb'("digest": ")([0-9a-f]{64})(")')
 _AGAIN = "tune the exits again with `ipj-edge exits tune`"
 
 
@@ -68,7 +65,7 @@ def write_exits(folder: Path, record: ExitsRecord) -> ExitsRecord:
     Raises:
         DestinationError: the folder cannot be written, or the disk is full.
     """
-    text = _signed(record)
+    text = sealed(record)
     write_file(folder / EXITS_NAME, text)
     return msgspec.json.decode(text, type=ExitsRecord)
 
@@ -92,7 +89,7 @@ def read_exits(folder: Path) -> ExitsRecord | None:
         record = msgspec.json.decode(raw, type=ExitsRecord)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise BundleError(f"{file} is damaged: {error}; {_AGAIN}") from error
-    if _digest(raw) != record.digest:
+    if not is_intact(raw):
         raise BundleError(f"{file} was changed after tuning, which voids its certificate; {_AGAIN}")
     return record
 
@@ -156,14 +153,3 @@ def _check_equal(what: str, then: Mapping[str, str], now: Mapping[str, str]) -> 
 def _check_version(file: Path, version: int) -> None:
     if version != EXITS_VERSION:
         raise BundleError(f"{file} has schema version {version}, this ipj-edge reads {EXITS_VERSION}; {_AGAIN}")
-
-
-def _signed(record: ExitsRecord) -> bytes:
-    unsigned = msgspec.structs.replace(record, digest=_ZERO_DIGEST)
-    text = msgspec.json.format(msgspec.json.encode(unsigned), indent=1) + b"\n"
-    return _DIGEST.sub(rb"\g<1>" + _digest(text).encode() + rb"\g<3>", text, count=1)
-
-
-def _digest(raw: bytes) -> str:
-    unsigned = _DIGEST.sub(rb"\g<1>" + _ZERO_DIGEST.encode() + rb"\g<3>", raw, count=1)
-    return hashlib.sha256(unsigned).hexdigest()

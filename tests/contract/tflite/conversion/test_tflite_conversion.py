@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from ipj_edge.errors import ConversionError, DataError, UnsupportedError
-from ipj_edge.plugins import load_converter
+from ipj_edge.plugins import CONVERTERS, load
 from ipj_edge.values import Port, Quantization, TensorSpec
 from ipj_edge_converters.tflite import file as tflite_file
 from ipj_edge_converters.tflite.convert import check_coverage
@@ -82,7 +82,7 @@ def test_a_net_answers_nearly_as_torch_does_in_int8(request, converted, samples,
 
 
 def test_the_plugin_is_registered():
-    converter = load_converter("to-tflite")
+    converter = load(CONVERTERS, "to-tflite")
     assert (converter.form, converter.targets, converter.precisions) == (
         "torch",
         ("tflite-cpu",),
