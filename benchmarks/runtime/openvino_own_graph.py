@@ -106,7 +106,7 @@ def both_ways(data: Path, folder: Path) -> dict[str, Chain]:
     calibration = {"input": resnet20_exits.images(data, "train_0")[:200]}
     inputs, core = resnet20_exits.INPUTS, import_openvino().Core()
     qdq, own = folder / "qdq.onnx", folder / "own.xml"
-    save_onnx(quantize(data / resnet20_exits.ONNX_FILE, inputs, calibration, Choices()), qdq)
+    save_onnx(quantize(data / resnet20_exits.ONNX_FILE, inputs, calibration, Choices())[0], qdq)
     cuts = cut_openvino(qdq, resnet20_exits.EXITS, inputs, folder)
     graph = quantize_openvino(read_onnx(data / resnet20_exits.ONNX_FILE), calibration, inputs, full_range=True)
     import_openvino().save_model(graph, own, compress_to_fp16=False)

@@ -191,7 +191,7 @@ def every_rival(data: Path, folder: Path) -> dict[tuple[str, str], Rivals]:
     image = resnet20_exits.images(data, "test_0")[:1]
     calibration = {"input": resnet20_exits.images(data, "train_0")[:200]}
     files = {"fp32": data / resnet20_exits.ONNX_FILE, "int8": folder / "int8.onnx"}
-    save_onnx(quantize(files["fp32"], resnet20_exits.INPUTS, calibration, Choices()), files["int8"])
+    save_onnx(quantize(files["fp32"], resnet20_exits.INPUTS, calibration, Choices())[0], files["int8"])
     found = {}
     for precision, path in files.items():
         for engine, cut, rivals in (

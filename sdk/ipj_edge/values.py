@@ -63,7 +63,7 @@ class TensorSpec(msgspec.Struct, frozen=True, kw_only=True):
         dtype: numpy name of the dtype, e.g. ``float32``.
         batch_axis: Axis of the samples, or None for a tensor that has none (a scalar, a setting).
         layout: Axis letters such as ``NCHW`` where known.
-        value_range: Smallest and largest value expected, inclusive.
+        value_range: Smallest and largest value expected, inclusive. Whole numbers outside it are refused at run time.
         meaning: What an output holds; None for an input.
     """
 
@@ -125,11 +125,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         threads: Inference threads; None means min(affinity, cgroup quota).
         spinning: Whether idle threads of the engine may spin; costs CPU time between inferences.
         allow_fallback: Accept effective settings that differ from these instead of raising.
+        allow_out_of_range: Accept whole numbers outside the range an input declares.
     """
 
     threads: int | None = None
     spinning: bool = False
     allow_fallback: bool = False
+    allow_out_of_range: bool = False
 
 
 class EffectiveSettings(msgspec.Struct, frozen=True, kw_only=True):

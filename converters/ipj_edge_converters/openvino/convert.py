@@ -19,7 +19,7 @@ from ipj_edge_converters.openvino.quantize import quantize
 from ipj_edge_converters.openvino.stages import stage_and_convert
 from ipj_edge_converters.quantization.instruction_sets import assumed_by_quantized, has_exact_dot_products
 from ipj_edge_converters.quantization.keep_float import Operator, matching
-from ipj_edge_converters.quantization.trained_ranges import notes_stray_ranges
+from ipj_edge_converters.quantization.trained_ranges import notes_on_strays
 from ipj_edge_converters.sources.forms import onnx_path
 
 _NO_OPERATORS = frozenset(("Constant", "Const", "Parameter", "Result"))
@@ -41,7 +41,6 @@ class ToOpenvino:
     precisions: tuple[Precision, ...] = ("fp32", "bf16", "int8")
     schemes: tuple[Scheme, ...] = ("static",)
 
-    @notes_stray_ranges
     def convert(self, task: ConversionTask) -> StageFiles:
         """Convert, write into ``task.into`` and read back what was written.
 
@@ -59,9 +58,10 @@ class ToOpenvino:
         model, names = read_onnx(path), onnx_names(path)
         quantizing = task.precision == "int8" and task.source.precision != "int8"
         isa = _assumed(task, path)
+        strays: tuple[str, ...] = ()
         if quantizing:
             model, kept = _kept_in_float(model, task, names)
-            model = quantize(
+            model, strays = quantize(
                 model,
                 task.calibration or {},
                 task.source.inputs,
@@ -75,7 +75,7 @@ class ToOpenvino:
         if task.precision == "int8":
             _check_int8(operators)
         tools = ("openvino", "nncf") if quantizing else ("openvino",)
-        return _stage_files(task, operators, isa, tools)
+        return _stage_files(task, operators, isa, tools, notes_on_strays(strays, task.ranges))
 
 
 def _assumed(task: ConversionTask, path: Path) -> str:
@@ -126,7 +126,9 @@ def _check_int8(operators: OperatorCount) -> None:
         )
 
 
-def _stage_files(task: ConversionTask, operators: OperatorCount, isa: str, tools: tuple[str, ...]) -> StageFiles:
+def _stage_files(
+    task: ConversionTask, operators: OperatorCount, isa: str, tools: tuple[str, ...], notes: tuple[str, ...]
+) -> StageFiles:
     openvino = import_openvino()
     saved = openvino.Core().read_model(task.into / XML_NAME)
     takes = tuple(_port(saved.input(spec.name), spec) for spec in task.source.inputs)
@@ -140,7 +142,7 @@ def _stage_files(task: ConversionTask, operators: OperatorCount, isa: str, tools
         versions={name: version(name) for name in tools},
         isa=isa,
         scheme="static" if "nncf" in tools else None,
-        notes=(_BF16_NOTE,) if task.precision == "bf16" else (),
+        notes=(*((_BF16_NOTE,) if task.precision == "bf16" else ()), *notes),
     )
 
 

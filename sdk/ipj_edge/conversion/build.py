@@ -26,6 +26,7 @@ from ipj_edge.errors import (
     ConversionError,
     DestinationError,
     IpjEdgeError,
+    typed_line,
 )
 from ipj_edge.protocols import ConversionTask, Converter, Source, StageFiles
 from ipj_edge.values import Precision
@@ -116,8 +117,7 @@ def _convert(prepared: Prepared, converter: Converter, target: str, precision: P
             ) from error
         if isinstance(error, IpjEdgeError):
             raise
-        first = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ConversionError(f"'{converter.name}' failed: {type(error).__name__}: {first[:300]}") from error
+        raise ConversionError(f"'{converter.name}' failed: {typed_line(error)}") from error
 
 
 def _is_about(error: OSError, folder: Path) -> bool:

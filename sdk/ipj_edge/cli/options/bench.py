@@ -68,6 +68,9 @@ _OPTIONS = (
         help="Leave early as the bundle's exits.json says, or never.",
     ),
     click.option("--allow-fallback", is_flag=True, help="Accept settings that differ from the requested ones."),
+    click.option(
+        "--allow-out-of-range", is_flag=True, help="Accept whole numbers outside the range an input declares."
+    ),
     click.option("--require-measured", is_flag=True, help="Refuse modelled energy (exit code 8)."),
     click.option("--tariff", metavar="FILE", help="TOML with pue, intensity_g_per_kwh, price_per_kwh, currency."),
 )
@@ -101,7 +104,8 @@ def collect_bench(given: dict[str, Any]) -> BenchOptions:
     from ipj_edge.values import Settings
 
     probe = collect(given, (given["probe"],))
-    settings = Settings(**{name: given.pop(name) for name in ("threads", "spinning", "allow_fallback")})
+    said = ("threads", "spinning", "allow_fallback", "allow_out_of_range")
+    settings = Settings(**{name: given.pop(name) for name in said})
     scenarios = _scenarios(given.pop("scenarios"), given.pop("batch"), given.pop("every"))
     tariff, duration = given.pop("tariff"), given.pop("duration")
     return BenchOptions(

@@ -8,7 +8,7 @@ from ipj_edge.conversion.plan.reference import Reference
 from ipj_edge.conversion.plan.request import ConvertRequest
 from ipj_edge.protocols import MacCount, Source
 from ipj_edge.samples.data import Samples
-from ipj_edge.values import Precision
+from ipj_edge.values import Precision, TensorSpec
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True):
@@ -17,6 +17,7 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         request: What the user asked for.
         source: The opened source.
+        inputs: Its inputs, with the whole numbers each takes.
         calibration: Checked calibration set.
         data: Data of the accuracy gate.
         reference: What the source answers.
@@ -24,10 +25,12 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
         exits: Outputs that are exits; empty for a plain model.
         stage_precisions: Precision of every stage of an int8 bundle; empty = all int8.
         warnings: What the user should know about the data.
+        notes: What a reader of the manifest has to know about the inputs.
     """
 
     request: ConvertRequest
     source: Source
+    inputs: tuple[TensorSpec, ...]
     calibration: Samples | None
     data: Samples | None
     reference: Reference
@@ -35,3 +38,4 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     exits: tuple[str, ...] = ()
     stage_precisions: tuple[Precision, ...] = ()
     warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
