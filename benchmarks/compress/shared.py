@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import gzip
-import os
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from benchmarks.shared import public_data
 from benchmarks.shared.interleaved import medians_s
 from examples import cifar
 from torch import nn
@@ -80,7 +80,7 @@ class Kept:
 def arguments(text: str, *, minutes: float, **more: Any) -> argparse.Namespace:
     """Parse the arguments that all of them take: the data folder and the time cap."""
     parser = argparse.ArgumentParser(description=text.splitlines()[0])
-    parser.add_argument("data", nargs="?", default=os.environ.get("IPJ_EDGE_DATA", "../shared/data"), type=Path)
+    public_data.add_argument(parser)
     parser.add_argument("--minutes", type=float, default=minutes, help="time cap")
     for name, value in more.items():
         parser.add_argument(f"--{name}", type=type(value), default=value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Literal
 
 from ipj_edge.errors import ConfigError
 
@@ -13,6 +14,7 @@ _UNITS = {
     "J": 1.0, "mJ": 1e-3, "uJ": 1e-6, "µJ": 1e-6, "kJ": 1e3,
     "Hz": 1.0, "kHz": 1e3, "B": 1.0, "kB": 1e3, "MB": 1e6,
 }  # fmt: skip
+_HUNDREDTHS = ("%", "pp")  # divided by 100: times 0.01 would make 35 % a little more
 TIMES = ("s", "ms", "us", "µs", "min", "h")
 ENERGIES = ("J", "mJ", "uJ", "µJ", "kJ")
 RATES = ("Hz", "kHz")
@@ -29,7 +31,17 @@ def quantity(text: str) -> tuple[float, str]:
     if match is None or match.group(2) not in _UNITS:
         known = ", ".join(unit for unit in _UNITS if unit)
         raise ConfigError(f"'{text}': expected a number with a unit, e.g. 20ms, 3mJ or 5%; units are {known}")
-    return float(match.group(1)) * _UNITS[match.group(2)], match.group(2)
+    number, unit = float(match.group(1)), match.group(2)
+    return (number / 100 if unit in _HUNDREDTHS else number * _UNITS[unit]), unit
+
+
+def hundredths(text: str, unit: Literal["%", "pp"]) -> float | None:
+    """Parse a percentage or percentage points: ``5%`` is 0.05, ``0.5pp`` is 0.005; None for anything else."""
+    try:
+        value, given = quantity(text)
+    except ConfigError:
+        return None
+    return value if given == unit else None
 
 
 def seconds(text: str) -> float:

@@ -52,8 +52,11 @@ def test_a_sweep_is_every_combination_that_makes_sense(suite):
         ("", "required field `sweep`"),
         ("[[sweep]]\nbundles = []", "come to nothing"),
         ('[[sweep]]\nbundles = ["none/*.ipj"]', "no bundle matches"),
-        ('[[sweep]]\nbundles = ["dist/*.ipj"]\nspeed = 3', "keys are"),
-        ('[[sweep]]\nbundles = ["dist/*.ipj"]\nscenarios = ["server"]', "not usable"),
+        ('[[sweep]]\nbundles = ["dist/*.ipj"]\nspeed = 3', "line 3 sweep 1: unknown key 'speed'"),
+        (
+            '[[sweep]]\nbundles = ["dist/*.ipj"]\nscenarios = ["server"]',
+            "line 3 sweep 1: scenarios: Invalid enum value 'server'",
+        ),
         ('error = "5"\n[[sweep]]\nbundles = ["dist/*.ipj"]', "percentage with its unit"),
         ('window = "5"\n[[sweep]]\nbundles = ["dist/*.ipj"]', "with its unit"),
         ('rounds = 0\n[[sweep]]\nbundles = ["dist/*.ipj"]', "at least 1"),

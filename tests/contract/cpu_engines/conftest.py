@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -329,14 +328,3 @@ def bundle_of(made, source, into, engine, precision):
         golden_samples=0,
     )
     return Bundle(path=into, manifest=manifest)
-
-
-@pytest.fixture(scope="session")
-def data() -> Path:
-    """The folder of public models and data; skips where it is missing."""
-    named = os.environ.get("IPJ_EDGE_DATA")
-    candidates = [Path(named)] if named else [up / "shared/data" for up in Path(__file__).resolve().parents]
-    for folder in candidates:
-        if (folder / "README.md").is_file():
-            return folder
-    pytest.skip("the folder of public models and data is missing: set IPJ_EDGE_DATA")
