@@ -18,7 +18,7 @@ from examples import cifar
 from torch import nn
 
 import ipj_edge
-from ipj_edge.conversion import ConvertRequest, convert
+from ipj_edge.conversion import ConversionOptions, ConvertRequest, convert
 from ipj_edge.samples.data import Samples, digest
 from ipj_edge.values import Precision, TrainedRanges
 from ipj_edge_compress import MultiExit, Quantized
@@ -126,9 +126,12 @@ def bundle_of(
     np.savez(samples, x=calibration)
     request = ConvertRequest(
         source=str(program), targets=(target,), precisions=(precision,), into=folder, name=name, force=True,
-        calibration=str(samples), ranges=ranges if precision == "int8" else None, data=data, tolerance=1.0,
+        calibration=str(samples), data=data, tolerance=1.0,
         labels=tuple(str(number) for number in range(_classes(module, calibration))),
-        split_at=("exits",) if isinstance(module, MultiExit) else (),
+        options=ConversionOptions(
+            ranges=ranges if precision == "int8" else None,
+            split_at=("exits",) if isinstance(module, MultiExit) else (),
+        ),
     )  # fmt: skip
     (outcome,) = convert(request)
     return (None if outcome.bundle is None else outcome.bundle.path), outcome.accuracy, str(outcome.error or "")

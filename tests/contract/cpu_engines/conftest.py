@@ -26,7 +26,7 @@ from ipj_edge.bundles.manifest import (
 )
 from ipj_edge.plugins import without_telemetry
 from ipj_edge.protocols import ConversionTask, MacCount, StageFiles
-from ipj_edge.values import Port, TensorSpec
+from ipj_edge.values import ConversionOptions, Port, TensorSpec
 from ipj_edge_converters.openvino.convert import ToOpenvino
 
 with without_telemetry():
@@ -283,7 +283,12 @@ def onnx_bundle():
 def convert_to_bundle(source, into, precision="fp32", calibration=None, isa=""):
     into.mkdir(parents=True, exist_ok=True)
     task = ConversionTask(
-        source=source, target="openvino-cpu", precision=precision, calibration=calibration, into=into, isa=isa
+        source=source,
+        target="openvino-cpu",
+        precision=precision,
+        calibration=calibration,
+        into=into,
+        options=ConversionOptions(isa=isa),
     )
     made = ToOpenvino().convert(task)
     return bundle_of(made, source, into, "openvino", precision)

@@ -13,6 +13,7 @@ import pytest
 
 from ipj_edge.errors import ConfigError, ConversionError, TargetUnavailableError, UnsupportedError
 from ipj_edge.protocols import ConversionTask
+from ipj_edge.values import ConversionOptions
 from ipj_edge_converters.openvino.convert import ToOpenvino
 from ipj_edge_converters.openvino.file import BIN_NAME, XML_NAME
 
@@ -22,7 +23,12 @@ HERE = Path(__file__).parent
 def task(source, into, precision="fp32", calibration=None, isa=""):
     into.mkdir(exist_ok=True)
     return ConversionTask(
-        source=source, target="openvino-cpu", precision=precision, calibration=calibration, into=into, isa=isa
+        source=source,
+        target="openvino-cpu",
+        precision=precision,
+        calibration=calibration,
+        into=into,
+        options=ConversionOptions(isa=isa),
     )
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from ipj_edge.errors import UnsupportedError
 from ipj_edge.protocols import ConversionTask
+from ipj_edge.values import ConversionOptions
 from ipj_edge_converters.onnx.convert import ToOnnx
 from ipj_edge_converters.onnx.source.opener import OnnxOpener
 from ipj_edge_converters.torch.opener import TorchOpener
@@ -54,7 +55,7 @@ def convert(source, precision, calibration, tmp_path, isa=""):
         precision=precision,
         calibration=calibration,
         into=into,
-        isa=isa,
+        options=ConversionOptions(isa=isa),
     )
     said = ToOnnx().convert(task)
     return said, onnxruntime.InferenceSession(into / said.file)
