@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 
 import click
@@ -63,14 +64,15 @@ def _terminate(*_: object) -> None:
     raise _Terminated
 
 
-def main() -> None:
-    """Run the command line and exit with the code of what happened."""
+def exit_code_of(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line, without arguments the process's own, and return the exit code of what happened.
+
+    Errors of ours and of click are one line on stderr; any other error is a bug and is raised.
+    """
     from ipj_edge.errors import IpjEdgeError
 
-    if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, _terminate)
     try:
-        code = group.main(standalone_mode=False)
+        code = group.main(arguments, prog_name=None if arguments is None else "ipj-edge", standalone_mode=False)
     except IpjEdgeError as error:
         click.echo(f"ipj-edge: {error}", err=True)
         code = error.exit_code
@@ -86,4 +88,11 @@ def main() -> None:
         code = 128 + (signal.SIGTERM if terminated else signal.SIGINT)
     except BrokenPipeError:
         code = 0
-    sys.exit(code if isinstance(code, int) else 0)
+    return code if isinstance(code, int) else 0
+
+
+def main() -> None:
+    """Run the command line and exit with the code of what happened."""
+    if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _terminate)
+    sys.exit(exit_code_of())

@@ -101,8 +101,8 @@ def test_a_window_counts_cpu_time_queries_and_samples():
         assert window.cpu_s == pytest.approx(0.002 * window.queries, rel=0.25)
         assert window.seconds >= 0.05
         assert 0.002 <= window.p50_s <= window.p99_s
-        assert window.reading.joules is None
-        assert window.reading.reason
+        assert window.joules is None
+        assert window.reason
     assert measured.latencies.count == measured.total("queries")
 
 
@@ -119,7 +119,7 @@ def test_idle_windows_bracket_the_work_and_joules_are_read():
     with Meter([_Steady(0.001)]) as meter:
         measured = measure(_spin(0.002), QUERIES, meter, _plan(idle=True), warmth=WARM)
     assert len(measured.idle) == 2
-    assert measured.windows[0].reading.joules == pytest.approx(0.5, rel=0.4)
+    assert measured.windows[0].joules == pytest.approx(0.5, rel=0.4)
 
 
 def test_windows_on_a_slow_sensor_begin_at_different_phases():
