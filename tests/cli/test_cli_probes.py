@@ -70,10 +70,10 @@ def test_an_unknown_probe_is_refused():
         ("exits", "tune", "nothing.ipj", "--data", "nothing.npz"),
     ],
 )
-def test_a_port_without_its_meter_is_refused_and_offered_to_no_probe(ipj_edge_cli, words):
+def test_a_port_without_its_meter_is_refused_and_offered_to_no_probe(ipj_edge_here, words):
     """Every serial probe would speak its own protocol to it in turn, or none would and nobody were told."""
-    ran = ipj_edge_cli(words[0], *words[1:2], "--port", "/dev/ttyACM0", *words[2:]) if words[0] == "exits" else (
-        ipj_edge_cli(words[0], "--port", "/dev/ttyACM0", *words[1:])
+    ran = ipj_edge_here(words[0], *words[1:2], "--port", "/dev/ttyACM0", *words[2:]) if words[0] == "exits" else (
+        ipj_edge_here(words[0], "--port", "/dev/ttyACM0", *words[1:])
     )  # fmt: skip
     assert ran.code == 2, ran
     assert "--port /dev/ttyACM0 belongs to one meter" in ran.err

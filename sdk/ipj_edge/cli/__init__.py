@@ -60,23 +60,16 @@ def group() -> None:
     """
 
 
-def main() -> None:
-    """Run the command line and exit with the code of what happened."""
-    from ipj_edge.cli.printing.streams import flushed, tolerate_encodings
-    from ipj_edge.cli.running.interrupts import exit_on_sigterm
+def exit_code_of(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line, without arguments the process's own, and return the exit code of what happened.
 
-    tolerate_encodings()
-    exit_on_sigterm()
-    sys.exit(flushed(run(sys.argv[1:])))
-
-
-def run(arguments: Sequence[str]) -> int:
-    """Run one command and return its exit code; what went wrong is one line on standard error."""
+    Errors of ours and of click are one line on stderr; any other error is a bug and is raised.
+    """
     from ipj_edge.cli.running.interrupts import exit_code
     from ipj_edge.errors import IpjEdgeError
 
     try:
-        code = group.main(list(arguments), standalone_mode=False)
+        code = group.main(arguments, prog_name=None if arguments is None else "ipj-edge", standalone_mode=False)
     except IpjEdgeError as error:
         click.echo(f"ipj-edge: {error}", err=True)
         code = error.exit_code
@@ -96,3 +89,13 @@ def run(arguments: Sequence[str]) -> int:
         click.echo(f"ipj-edge: the disk or the output is full: {error}", err=True)
         code = 2
     return code if isinstance(code, int) else 0
+
+
+def main() -> None:
+    """Run the command line and exit with the code of what happened."""
+    from ipj_edge.cli.printing.streams import flushed, tolerate_encodings
+    from ipj_edge.cli.running.interrupts import exit_on_sigterm
+
+    tolerate_encodings()
+    exit_on_sigterm()
+    sys.exit(flushed(exit_code_of()))

@@ -87,6 +87,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--stage-precision",
+    "stage_precisions",
     default="",
     metavar="LIST",
     help="Precision of every stage of int8 bundles with several exits, e.g. fp32,int8,int8; auto measures.",
@@ -117,7 +118,11 @@ def command(**options: Any) -> int:
 def _request(**options: Any) -> ConvertRequest:
     from ipj_edge.cli.options import parse as _parse
     from ipj_edge.conversion import ConvertRequest
+    from ipj_edge.conversion.plan.request import take_options
 
+    options["min_mapped"] = _parse.share(options["min_mapped"])
+    for name in ("split_at", "stage_precisions"):
+        options[name] = tuple(each for each in options[name].split(",") if each)
     inputs = tuple(_parse.tensor_spec(text) for text in options.pop("inputs"))
     output_names, meanings = _parse.output_names(options.pop("outputs"))
     return ConvertRequest(
@@ -126,10 +131,8 @@ def _request(**options: Any) -> ConvertRequest:
         meanings=meanings,
         labels=_parse.labels(options.pop("labels")),
         preprocessing=_parse.preprocessing(options.pop("preprocess")),
-        min_mapped=_parse.share(options.pop("min_mapped")),
         max_accuracy_drop=_parse.drop(options.pop("max_accuracy_drop")),
-        stage_precision=tuple(name for name in options.pop("stage_precision").split(",") if name),
-        split_at=tuple(name for name in options.pop("split_at").split(",") if name),
+        options=take_options(options),
         **options,
     )
 
