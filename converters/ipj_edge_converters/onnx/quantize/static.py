@@ -68,10 +68,10 @@ def choices_of(task: ConversionTask) -> Choices:
         ConfigError: the instruction set is not known.
     """
     return Choices(
-        reduce_range=not has_exact_dot_products(task.isa),
-        keep_float=task.keep_float,
+        reduce_range=not has_exact_dot_products(task.options.isa),
+        keep_float=task.options.keep_float,
         float_nodes=float_nodes(task),
-        ranges=task.ranges,
+        ranges=task.options.ranges,
     )
 
 
