@@ -21,6 +21,7 @@ from ipj_edge_converters.onnx.quantize.dynamic import quantize_dynamically
 from ipj_edge_converters.onnx.quantize.static import Choices, choices_of, quantize
 from ipj_edge_converters.onnx.stage import last_exit_only
 from ipj_edge_converters.quantization.instruction_sets import assumed_by_quantized, has_exact_dot_products
+from ipj_edge_converters.quantization.promised import check_integers
 from ipj_edge_converters.quantization.trained_ranges import notes_on_strays
 from ipj_edge_converters.sources.feeds import static_batch
 from ipj_edge_converters.sources.forms import onnx_path
@@ -48,6 +49,8 @@ class ToOnnx:
         """
         model, isa, notes = _converted(task)
         files = write_and_read_back(model, task, isa, notes)
+        if task.precision == "int8" and task.source.precision != "int8":
+            check_integers(files.operators, task.options.keep_float)
         return _cut(task, files) if task.options.split_at else files
 
 

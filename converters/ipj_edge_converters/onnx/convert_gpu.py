@@ -13,8 +13,10 @@ from ipj_edge.protocols import ChoosesOperators, ChoosesProviders, ConversionTas
 from ipj_edge.values import Precision, Scheme
 from ipj_edge_converters.onnx.convert import statically_quantized, write_and_read_back
 from ipj_edge_converters.onnx.files import load_onnx
-from ipj_edge_converters.onnx.quantize.half import halve
+from ipj_edge_converters.onnx.quantize.half import half_share, halve
 from ipj_edge_converters.onnx.quantize.static import Choices
+from ipj_edge_converters.quantization.keep_float import check_effect
+from ipj_edge_converters.quantization.promised import share_note
 from ipj_edge_converters.sources.forms import onnx_path
 
 _NAMES = {"cuda": "CUDAExecutionProvider", "tensorrt": "TensorrtExecutionProvider"}
@@ -64,10 +66,19 @@ def _converted(task: ConversionTask) -> tuple[Any, tuple[str, ...]]:
     if task.precision == "fp32" or task.source.precision == "int8":
         return load_onnx(source), ()
     if task.precision == "fp16":
-        return halve(source, keep_float=task.options.keep_float, half_io=task.options.half_io), ()
+        return _halved(task, source)
     return statically_quantized(
         task, source, Choices(keep_float=task.options.keep_float, symmetric=True, ranges=task.options.ranges)
     )
+
+
+def _halved(task: ConversionTask, source: Path) -> tuple[Any, tuple[str, ...]]:
+    model = halve(source, keep_float=task.options.keep_float, half_io=task.options.half_io)
+    share = half_share(model)
+    if task.options.keep_float:
+        without = halve(source, keep_float=(), half_io=task.options.half_io)
+        check_effect(model.SerializeToString(), without.SerializeToString(), task.options.keep_float)
+    return model, share_note(share)
 
 
 def _chosen(task: ConversionTask) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from ipj_edge_converters.openvino.quantize import quantize
 from ipj_edge_converters.openvino.stages import stage_and_convert
 from ipj_edge_converters.quantization.instruction_sets import assumed_by_quantized, has_exact_dot_products
 from ipj_edge_converters.quantization.keep_float import Operator, matching
+from ipj_edge_converters.quantization.promised import check_integers
 from ipj_edge_converters.quantization.trained_ranges import notes_on_strays
 from ipj_edge_converters.sources.forms import onnx_path
 
@@ -59,6 +60,7 @@ class ToOpenvino:
         quantizing = task.precision == "int8" and task.source.precision != "int8"
         isa = _assumed(task, path)
         strays: tuple[str, ...] = ()
+        kept: tuple[str, ...] = ()
         if quantizing:
             model, kept = _kept_in_float(model, task, names)
             model, strays = quantize(
@@ -73,7 +75,8 @@ class ToOpenvino:
         write(model, task.into, names)
         operators = count_operators(task.into / XML_NAME)
         if task.precision == "int8":
-            _check_int8(operators)
+            check_integers(operators, task.options.keep_float)
+            _check_kept(operators, kept, task)
         tools = ("openvino", "nncf") if quantizing else ("openvino",)
         return _stage_files(task, operators, isa, tools, notes_on_strays(strays, task.options.ranges))
 
@@ -118,11 +121,12 @@ def _kept_in_float(model: Any, task: ConversionTask, names: set[str]) -> tuple[A
     return model, tuple(each.name for each in matching(task.options.keep_float, layers))
 
 
-def _check_int8(operators: OperatorCount) -> None:
-    if len(operators.float_operators) >= operators.total:
-        raise ConversionError(
-            f"int8 was asked for, but all {operators.total} operators of the file compute in floating point; "
-            "nothing in this model can be quantized: convert it to fp32"
+def _check_kept(operators: OperatorCount, kept: tuple[str, ...], task: ConversionTask) -> None:
+    """Refuse operators to keep in float of which the saved file keeps none so."""
+    if task.options.keep_float and not set(kept) & set(operators.float_operators):
+        raise ConfigError(
+            f"--keep-float {' '.join(task.options.keep_float)} has no effect: none of these operators "
+            "is one that the file computes in floating point"
         )
 
 

@@ -37,6 +37,18 @@ def matching(patterns: Sequence[str], operators: Sequence[Operator]) -> tuple[Op
     return tuple(each for each in operators if any(_matches(pattern, each) for pattern in patterns))
 
 
+def check_effect(made: bytes, without: bytes, patterns: Sequence[str]) -> None:
+    """Refuse patterns that change nothing: the file is the same without them.
+
+    Raises:
+        ConfigError: it is.
+    """
+    if made == without:
+        raise ConfigError(
+            f"--keep-float {' '.join(patterns)} has no effect: these operators stay in float anyway; leave it out"
+        )
+
+
 def _matches(pattern: str, operator: Operator) -> bool:
     kind, name = operator
     if any(fnmatchcase(text, pattern) for text in (name, kind, f"{kind} {name}", f"{kind}:{name}")):

@@ -14,15 +14,23 @@ from ipj_edge.errors import ConversionError, DataError, UnsupportedError, first_
 from ipj_edge.plugins import needs
 from ipj_edge.protocols import Array, ConversionTask, Converter, StageFiles
 from ipj_edge.values import Port, Precision, Scheme, TensorSpec
+from ipj_edge_converters.quantization.keep_float import check_effect
+from ipj_edge_converters.quantization.promised import check_half, check_integers, share_note
 from ipj_edge_converters.quantization.trained_ranges import notes_on_strays
 from ipj_edge_converters.sources.forms import torch_module
 from ipj_edge_converters.tflite import file as tflite_file
 from ipj_edge_converters.tflite.cut import cut_tflite, last_exit_only, ports_of
 from ipj_edge_converters.tflite.file import TfliteFacts, TfliteTensor
 from ipj_edge_converters.tflite.litert_quiet import quiet_litert
+from ipj_edge_converters.tflite.numbers import count_weights
 from ipj_edge_converters.tflite.quantize.calibration import CalibrationSamples, argument, output_argument, quantized
 from ipj_edge_converters.tflite.quantize.float_stages import float_tensors
-from ipj_edge_converters.tflite.quantize.recipes import dynamically_quantized, kept_operators, with_half_weights
+from ipj_edge_converters.tflite.quantize.recipes import (
+    check_kept,
+    dynamically_quantized,
+    kept_operators,
+    with_half_weights,
+)
 
 _FILE = "model.tflite"
 _TOOLS = ("torch", "litert-torch", "ai-edge-litert")
@@ -184,19 +192,35 @@ def in_precision(
     """
     if task.precision == "fp32":
         return data, ()
-    kept = (*kept_operators(data, task.options.keep_float), *_float_stages(data, task, batch))
-    if task.precision == "fp16":
+    stages, named = _float_stages(data, task, batch), kept_operators(data, task.options.keep_float)
+    kept = (*named, *stages)
+    if task.precision == "fp16" or task.options.int8_scheme == "dynamic":
+        made_by = with_half_weights if task.precision == "fp16" else dynamically_quantized
         with quiet_litert():
-            return with_half_weights(data, kept), ()
-    if task.options.int8_scheme == "dynamic":
-        with quiet_litert():
-            return dynamically_quantized(data, kept), ()
+            made = made_by(data, kept)
+            if named:
+                check_kept(data, made, named)
+                check_effect(made, made_by(data, stages), task.options.keep_float)
+        return made, _half_notes(made) if task.precision == "fp16" else ()
     if task.calibration is None:
         raise DataError("static int8 needs calibration data: give typical samples with --calibration")
     samples = CalibrationSamples(task.calibration, task.source.inputs, batch)
     with quiet_litert():
         made, strays = quantized(data, samples, kept, tensorwise=tensorwise, ranges=task.options.ranges)
+    check_kept(data, made, named)
     return made, notes_on_strays(strays, task.options.ranges)
+
+
+def _half_notes(made: bytes) -> tuple[str, ...]:
+    """Read back from a float16 file what of it is float16.
+
+    Raises:
+        UnsupportedError: nothing is.
+    """
+    share = check_half(count_weights(tflite_file.parse(made)))
+    if share < 1:
+        return (*share_note(share), "the engine computes in float32, not faster")
+    return ("weights are stored in float16, half the bytes; the engine computes in float32, not faster",)
 
 
 def _float_stages(data: bytes, task: ConversionTask, batch: int) -> tuple[str, ...]:
@@ -240,7 +264,7 @@ def write_and_read_back(
         mixed = (
             task.options.keep_float or task.options.int8_scheme == "dynamic" or "fp32" in task.options.stage_precisions
         )
-        _check_int8(facts, () if mixed else (*takes, *adds))
+        _check_int8(facts, () if mixed else (*takes, *adds), task.options.keep_float)
     if task.precision == "int8" and task.options.int8_scheme == "static":
         for port in takes:
             check_coverage(port, np.asarray((task.calibration or {})[port.name]))
@@ -252,17 +276,14 @@ def write_and_read_back(
         static_batch=batch,
         operators=facts.operators,
         versions={**versions, **quantizer},
-        notes=(*notes_on(task, batch), *notes),
+        notes=(*notes_on(batch), *notes),
         scheme=task.options.int8_scheme if task.precision == "int8" else None,
     )
 
 
-def notes_on(task: ConversionTask, batch: int) -> tuple[str, ...]:
+def notes_on(batch: int) -> tuple[str, ...]:
     """Return what a reader of the manifest has to know of any TFLite file we make."""
-    notes = [f"TFLite files have one batch size, here {batch}; larger batches run one after another"]
-    if task.precision == "fp16":
-        notes.append("weights are stored in float16, half the bytes; the engine computes in float32, not faster")
-    return tuple(notes)
+    return (f"TFLite files have one batch size, here {batch}; larger batches run one after another",)
 
 
 def _ports(
@@ -310,17 +331,12 @@ def _check_shape(spec: TensorSpec, tensor: TfliteTensor, side: str) -> None:
         )
 
 
-def _check_int8(facts: TfliteFacts, integer_ports: tuple[Port, ...]) -> None:
+def _check_int8(facts: TfliteFacts, integer_ports: tuple[Port, ...], keep_float: Sequence[str]) -> None:
     """Refuse a file that is int8 by name only, or that has floats where integers were to be."""
     left_float = [port.name for port in integer_ports if port.dtype.startswith("float")]
     if left_float:
         raise ConversionError(f"int8 was asked for, but the file keeps {left_float} in floating point")
-    operators = facts.operators
-    if operators.total and len(operators.float_operators) == operators.total:
-        raise ConversionError(
-            "int8 was asked for, but every operator of the file computes in floating point: nothing in this model "
-            "can be quantized so"
-        )
+    check_integers(facts.operators, keep_float)
 
 
 def check_coverage(port: Port, samples: Array) -> None:

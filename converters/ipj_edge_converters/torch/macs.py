@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any
 
+from ipj_edge.errors import typed_line
 from ipj_edge.plugins import needs
 from ipj_edge.protocols import MacCount
 from ipj_edge_converters.quiet import quiet
@@ -38,8 +39,12 @@ def count_torch(module: Any, tensors: Sequence[Any], *, samples: int) -> MacCoun
     parameters = sum(parameter.numel() for parameter in module.parameters())
     counter = FlopCounterMode(display=False, custom_mapping=_more_formulas())
     recorder, seen = _recorder()
-    with quiet(), torch.no_grad(), _primitive_operators(), recorder, counter:
-        module(*tensors)
+    try:
+        with quiet(), torch.no_grad(), _primitive_operators(), recorder, counter:
+            module(*tensors)
+    except Exception as error:  # noqa: BLE001 # forward is the user's own
+        # The counter looks into modules its own way; a model that runs may fail under it.
+        return MacCount(macs=None, reason=f"torch's counter failed: {typed_line(error)}", parameters=parameters)
     unknown = sorted(name for name in seen if _has_no_formula(name))
     if unknown:
         reason = f"no formula for the operator {', '.join(unknown)}"

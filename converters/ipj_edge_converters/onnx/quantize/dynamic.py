@@ -17,7 +17,9 @@ from ipj_edge.errors import ConversionError, UnsupportedError, typed_line
 from ipj_edge.plugins import needs
 from ipj_edge_converters.onnx.files import load_onnx
 from ipj_edge_converters.onnx.graphs import all_nodes
+from ipj_edge_converters.onnx.quantize.kept import check_kept, quantizer_names
 from ipj_edge_converters.onnx.quantize.static import kept_nodes, prepare
+from ipj_edge_converters.quantization.keep_float import check_effect
 from ipj_edge_converters.quiet import quiet
 
 _QUANTIZED = ["MatMul", "LSTM"]
@@ -45,24 +47,37 @@ def quantize_dynamically(source: Path, *, keep_float: tuple[str, ...], reduce_ra
         ready = prepare(load_onnx(source), source.name)
         excluded = kept_nodes(ready, keep_float)
         onnx.save_model(ready, str(prepared))
-        try:
-            quantize_dynamic(
-                prepared,
-                written,
-                op_types_to_quantize=_QUANTIZED,
-                per_channel=True,
-                reduce_range=reduce_range,
-                weight_type=QuantType.QInt8,
-                nodes_to_exclude=excluded,
-                extra_options={"MatMulConstBOnly": True},
-            )
-        except Exception as error:
-            raise ConversionError(f"onnxruntime's quantizer failed: {typed_line(error)}") from error
-        model = load_onnx(written)
-    if not any(node.op_type in _DYNAMIC for node in all_nodes(model)):
-        kinds = sorted({node.op_type for node in ready.graph.node})
-        raise UnsupportedError(
-            "nothing in this model can be quantized dynamically on onnxruntime (linear layers and LSTM can; it has "
-            f"{', '.join(kinds)}): use --quantize static"
-        )
+
+        def made(left_out: list[str]) -> Any:
+            try:
+                quantize_dynamic(
+                    prepared,
+                    written,
+                    op_types_to_quantize=_QUANTIZED,
+                    per_channel=True,
+                    reduce_range=reduce_range,
+                    weight_type=QuantType.QInt8,
+                    nodes_to_exclude=left_out,
+                    extra_options={"MatMulConstBOnly": True},
+                )
+            except Exception as error:
+                raise ConversionError(f"onnxruntime's quantizer failed: {typed_line(error)}") from error
+            return load_onnx(written)
+
+        model = made(quantizer_names(ready, excluded))
+        if not any(node.op_type in _DYNAMIC for node in all_nodes(model)):
+            raise _nothing_quantized(ready, keep_float)
+        if keep_float:
+            check_kept(ready, model, excluded)
+            check_effect(model.SerializeToString(), made([]).SerializeToString(), keep_float)
     return model
+
+
+def _nothing_quantized(model: Any, keep_float: tuple[str, ...]) -> UnsupportedError:
+    if keep_float:
+        return UnsupportedError("--keep-float leaves nothing to quantize: keep fewer operators, or convert to fp32")
+    kinds = sorted({node.op_type for node in model.graph.node})
+    return UnsupportedError(
+        "nothing in this model can be quantized dynamically on onnxruntime (linear layers and LSTM can; it has "
+        f"{', '.join(kinds)}): use --quantize static"
+    )

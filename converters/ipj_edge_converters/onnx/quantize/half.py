@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from importlib import import_module
+from math import prod
 from pathlib import Path
 from typing import Any
 
 from ipj_edge.errors import ConversionError, typed_line
 from ipj_edge.plugins import needs
 from ipj_edge_converters.onnx.files import load_onnx
-from ipj_edge_converters.onnx.graphs import all_graphs
+from ipj_edge_converters.onnx.graphs import all_graphs, all_nodes
 from ipj_edge_converters.onnx.quantize.static import kept_nodes, prepare
 from ipj_edge_converters.onnx.stage import reads_of
+from ipj_edge_converters.quantization.promised import check_half
 from ipj_edge_converters.quiet import quiet
 
 
@@ -42,6 +44,26 @@ def halve(source: Path, *, keep_float: tuple[str, ...], half_io: bool) -> Any:
     _drop_idle_casts(half.graph)
     _sort(half.graph)
     return half
+
+
+def half_share(model: Any) -> float:
+    """Return the share of the weights of a float16 file, constants without an axis aside, that are in float16.
+
+    Raises:
+        UnsupportedError: nothing in the file is float16.
+    """
+    with needs("convert"):
+        from onnx import TensorProto, helper
+    counted: dict[str, int] = {}
+    for graph in all_graphs(model.graph):
+        for tensor in graph.initializer:
+            if tensor.dims:
+                dtype = str(helper.tensor_dtype_to_np_dtype(tensor.data_type))
+                counted[dtype] = counted.get(dtype, 0) + prod(tensor.dims)
+    casts = (each.attribute for each in all_nodes(model) if each.op_type == "Cast")
+    computes = any(attribute.i == TensorProto.FLOAT16 for found in casts for attribute in found)
+    declared = any(value.type.tensor_type.elem_type == TensorProto.FLOAT16 for value in model.graph.input)
+    return check_half(counted, operators_too=computes or declared)
 
 
 def _drop_idle_casts(graph: Any) -> None:

@@ -28,6 +28,7 @@ from ipj_edge_converters.onnx.graphs import opset_of
 from ipj_edge_converters.onnx.quantize.biases import flatten_biases
 from ipj_edge_converters.onnx.quantize.float_nodes import hold_in_float
 from ipj_edge_converters.onnx.quantize.float_stages import float_nodes
+from ipj_edge_converters.onnx.quantize.kept import check_kept
 from ipj_edge_converters.onnx.runtime import as_engine_runs
 from ipj_edge_converters.quantization.instruction_sets import has_exact_dot_products
 from ipj_edge_converters.quantization.keep_float import Operator, matching
@@ -128,6 +129,7 @@ def quantize(
         except Exception as error:
             raise ConversionError(f"onnxruntime's quantizer failed: {typed_line(error)}") from error
         model = load_onnx(written)
+        check_kept(ready, model, excluded)
         hold_in_float(model, excluded)
         return model, strays
 

@@ -33,6 +33,20 @@ def kept_operators(data: bytes, patterns: Sequence[str]) -> tuple[str, ...]:
     return tuple(each.name for each in matching(patterns, operators))
 
 
+def check_kept(before: bytes, after: bytes, kept: Sequence[str]) -> None:
+    """Refuse a quantized file in which an operator that was to stay in float does not.
+
+    Raises:
+        ConversionError: names the operators.
+    """
+    floats, left = (
+        set(tflite_file.count_operators(tflite_file.parse(data)).float_operators) for data in (before, after)
+    )
+    lost = [each for each in sorted(floats - left) if each.partition(":")[2] in kept]
+    if lost:
+        raise ConversionError(f"--keep-float was not honoured by ai-edge-quantizer: {', '.join(lost[:5])}")
+
+
 def leave_out(recipe: Any, kept: Sequence[str]) -> None:
     """Leave operators, named by their first output tensor, in floating point; a later entry of a recipe wins.
 
