@@ -66,11 +66,6 @@ def _conv(operator: GraphOperator) -> str:
     return _constant_weights(operator)
 
 
-def _depthwise(operator: GraphOperator) -> str:
-    dilated = max(operator.option("dilationWFactor"), operator.option("dilationHFactor")) > 1
-    return "dilated depthwise kernels are not supported" if dilated else _constant_weights(operator)
-
-
 def _fully_connected(operator: GraphOperator) -> str:
     if operator.option("weightsFormat") != 0:
         return "only the default format of weights is supported"
@@ -155,7 +150,7 @@ LIMITS: Mapping[str, Limit] = {
     "AVERAGE_POOL_2D": Limit(version=3, check=_no_activation),
     "CONCATENATION": Limit(version=3, check=_concatenation),
     "CONV_2D": Limit(version=5, check=_conv),
-    "DEPTHWISE_CONV_2D": Limit(version=6, check=_depthwise),
+    "DEPTHWISE_CONV_2D": Limit(version=6, check=_conv),
     "EXPAND_DIMS": Limit(version=1),
     "FULLY_CONNECTED": Limit(version=5, check=_fully_connected),
     "L2_NORMALIZATION": Limit(version=2),
