@@ -57,8 +57,8 @@ def test_a_sweep_is_every_combination_that_makes_sense(suite):
             "line 3 sweep 1: scenarios: Invalid enum value 'server'",
         ),
         ('error = "5"\n[[sweep]]\nbundles = ["dist/*.ipj"]', "percentage with its unit"),
-        ('window = "5"\n[[sweep]]\nbundles = ["dist/*.ipj"]', "with its unit"),
-        ('rounds = 0\n[[sweep]]\nbundles = ["dist/*.ipj"]', "at least 1"),
+        ('window = "5 kg"\n[[sweep]]\nbundles = ["dist/*.ipj"]', "a time above 0"),
+        ('rounds = 0\n[[sweep]]\nbundles = ["dist/*.ipj"]', "from 1 to 1,000"),
         ('[[sweep]]\nbundles = ["dist/*.ipj"]\n[[sweep]]\nbundles = ["dist/*.ipj"]', "same cell"),
         ("[[sweep", "cannot read the suite"),
         # A gate that can never close, or closes on the better models, is no gate.
