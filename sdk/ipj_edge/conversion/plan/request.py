@@ -43,6 +43,7 @@ class ConvertRequest(msgspec.Struct, frozen=True, kw_only=True):
         keep_float: Glob patterns of operators to keep in floating point, matched with what `inspect` lists.
         providers: Execution providers by their short names, best first; empty takes the target's default.
         min_mapped: Least share of operators the accelerator has to run, 0..1; None for all of them.
+        sign: Private key file (Ed25519, PEM) to sign the bundles with; None leaves them unsigned.
         half_io: Make inputs and outputs of fp16 files float16 inside the engine too.
     """
 
@@ -72,6 +73,7 @@ class ConvertRequest(msgspec.Struct, frozen=True, kw_only=True):
     keep_float: tuple[str, ...] = ()
     providers: tuple[str, ...] = ()
     half_io: bool = False
+    sign: Path | None = None
     min_mapped: float | None = None
 
 
