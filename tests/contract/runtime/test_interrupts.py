@@ -13,7 +13,7 @@ import numpy as np
 import ipj_edge
 from ipj_edge.errors import InputError
 
-class Struck(Exception):
+class Struck(BaseException):  # as KeyboardInterrupt is: numpy takes an Exception for an answer
     pass
 
 armed = False
@@ -44,7 +44,7 @@ while struck < signals:
         for _ in range(20):
             answer = model.run(images[:rows]).outputs["logits"]
             if not np.array_equal(answer, wanted[rows]):
-                raise SystemExit(f"a wrong answer after an interrupt: {rows} rows, {np.abs(answer - wanted[rows]).max()}")
+                raise SystemExit(f"a wrong answer after an interrupt, {rows} rows")
         armed = False
     except Struck:
         struck += 1
