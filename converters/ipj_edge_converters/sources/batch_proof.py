@@ -17,7 +17,7 @@ from ipj_edge.protocols import Array
 from ipj_edge.values import TensorSpec
 from ipj_edge_converters.sources.feeds import example_arrays, shape_text
 
-Runner = Callable[[Sequence[Array]], Sequence[Array]]
+SourceRun = Callable[[Sequence[Array]], Sequence[Array]]
 
 # Of five samples, two and three are run apart, and all five together in another order.
 _TOGETHER, _FIRST = 5, 2
@@ -27,7 +27,7 @@ _ROUNDING = 1e-3
 _TIPPED = 0.02
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class BatchAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What a source said when it was asked.
 
     Attributes:
@@ -39,7 +39,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class Sized(msgspec.Struct, frozen=True, kw_only=True):
+class SizedInputs(msgspec.Struct, frozen=True, kw_only=True):
     """Inputs with a batch axis where they are proven to hold samples.
 
     Attributes:
@@ -54,14 +54,14 @@ class Sized(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def ask(
-    run: Runner,
+    run: SourceRun,
     inputs: Sequence[TensorSpec],
     outputs: Sequence[TensorSpec],
     *,
     largest: int,
     quantized: bool = False,
     given: Mapping[str, Array] | None = None,
-) -> Asked:
+) -> BatchAnswer:
     """Ask a source that may take any number of samples.
 
     Args:
@@ -85,14 +85,14 @@ def ask(
 
 
 def ask_at(
-    run: Runner,
+    run: SourceRun,
     inputs: Sequence[TensorSpec],
     outputs: Sequence[TensorSpec],
     *,
     size: int,
     quantized: bool = False,
     given: Mapping[str, Array] | None = None,
-) -> Asked:
+) -> BatchAnswer:
     """Ask a source that takes one number of samples only: it can show that an answer hangs on its own sample alone.
 
     Args:
@@ -159,23 +159,23 @@ def _asked(
     inputs: Sequence[TensorSpec],
     outputs: Sequence[TensorSpec],
     quantized: bool,
-) -> Asked:
+) -> BatchAnswer:
     named = next(spec for spec in inputs if spec.batch_axis is not None)
     axis = f"axis {named.batch_axis} of '{named.name}'"
     if all(spec.batch_axis is None for spec in outputs):
-        return Asked(ran=True, reason=f"no output has an answer for each place along {axis}")
+        return BatchAnswer(ran=True, reason=f"no output has an answer for each place along {axis}")
     try:
         wanted, found = _lively_or_not(answers)
     except SourceError:
-        return Asked(ran=False)
+        return BatchAnswer(ran=False)
     for want, have, spec in zip(wanted, found, outputs, strict=True):
         if spec.batch_axis is not None and not _same(want, have, quantized):
-            return Asked(
+            return BatchAnswer(
                 ran=True,
                 reason=f"the model mixes what lies along {axis}: '{spec.name}' of samples given together is not that "
                 "of each alone (statistics over the batch, or an axis that is no batch, such as time)",
             )
-    return Asked(ran=True)
+    return BatchAnswer(ran=True)
 
 
 def _lively_or_not(

@@ -13,7 +13,7 @@ from ipj_edge.plugins import needs
 from ipj_edge.protocols import Array
 from ipj_edge.values import TensorSpec
 from ipj_edge_converters.sources import batch_proof
-from ipj_edge_converters.sources.batch_proof import Sized
+from ipj_edge_converters.sources.batch_proof import SizedInputs
 from ipj_edge_converters.sources.feeds import static_batch
 from ipj_edge_converters.torch.outputs import named_tensors
 from ipj_edge_converters.torch.source import run_module, torch_outputs
@@ -21,7 +21,7 @@ from ipj_edge_converters.torch.source import run_module, torch_outputs
 
 def with_proven_batch(
     module: Any, names: Sequence[str], inputs: tuple[TensorSpec, ...], max_batch: int, given: Mapping[str, Array]
-) -> Sized:
+) -> SizedInputs:
     """Keep the batch axis of a module's inputs where the module shows that it holds samples.
 
     Args:
@@ -33,16 +33,16 @@ def with_proven_batch(
     """
     size = static_batch(inputs)
     if size is None:
-        return Sized(inputs=inputs)
-    asked = ask_module(module, names, inputs, max_batch, given) if max_batch > 1 else batch_proof.Asked(ran=False)
+        return SizedInputs(inputs=inputs)
+    asked = ask_module(module, names, inputs, max_batch, given) if max_batch > 1 else batch_proof.BatchAnswer(ran=False)
     if asked.ran:
-        return Sized(inputs=batch_proof.without_batch(inputs) if asked.reason else inputs, only_size=asked.reason)
+        return SizedInputs(inputs=batch_proof.without_batch(inputs) if asked.reason else inputs, only_size=asked.reason)
     return at_one_size(module, names, inputs, size, given)
 
 
 def ask_module(
     module: Any, names: Sequence[str], inputs: tuple[TensorSpec, ...], max_batch: int, given: Mapping[str, Array]
-) -> batch_proof.Asked:
+) -> batch_proof.BatchAnswer:
     """Ask a module at several sizes of its first axis."""
 
     def run(arrays: Sequence[Array]) -> list[Array]:
@@ -51,16 +51,16 @@ def ask_module(
     try:
         outputs = torch_outputs(module, names, inputs, dynamic=True)
     except SourceError:
-        return batch_proof.Asked(ran=False)
+        return batch_proof.BatchAnswer(ran=False)
     return batch_proof.ask(run, inputs, outputs, largest=max_batch, given=given)
 
 
 def at_one_size(
     module: Any, names: Sequence[str], inputs: tuple[TensorSpec, ...], size: int, given: Mapping[str, Array]
-) -> Sized:
+) -> SizedInputs:
     """A module of one size cannot be asked at others: a single sample is looped, several must not see one another."""
     if size == 1:
-        return Sized(inputs=inputs)
+        return SizedInputs(inputs=inputs)
 
     def run(arrays: Sequence[Array]) -> list[Array]:
         return run_module(module, arrays)
@@ -68,7 +68,7 @@ def at_one_size(
     outputs = torch_outputs(module, names, inputs, dynamic=False)
     asked = batch_proof.ask_at(run, inputs, outputs, size=size, given=given)
     proven = asked.ran and not asked.reason
-    return Sized(
+    return SizedInputs(
         inputs=inputs if proven else batch_proof.without_batch(inputs),
         only_size=asked.reason or batch_proof.runs_alone(size),
     )
@@ -111,7 +111,7 @@ def check_repeats(answer: Any, first: Sequence[Array], changed: Sequence[str]) -
     raise SourceError(f"the model answers the same inputs differently when it is run again: {why}; take that out first")
 
 
-def buffers_notes(changed: Sequence[str], sized: Sized) -> tuple[str, ...]:
+def buffers_notes(changed: Sequence[str], sized: SizedInputs) -> tuple[str, ...]:
     """Return what a reader has to know of a module that changes buffers its answers do not hang on.
 
     Raises:

@@ -20,8 +20,8 @@ from ipj_edge.protocols import SourceOpener, SourceRequest
 from ipj_edge.values import TensorSpec
 from ipj_edge_converters.quiet import quiet
 from ipj_edge_converters.sources.batch_proof import (
-    Asked,
-    Sized,
+    BatchAnswer,
+    SizedInputs,
     batched_input,
     size_unknown,
     wanted_size,
@@ -88,7 +88,7 @@ class Pt2Opener:
 
 def _sized(
     module: Any, names: Sequence[str], inputs: tuple[TensorSpec, ...], request: SourceRequest, *, largest: int
-) -> Sized:
+) -> SizedInputs:
     """Return the inputs with a batch axis where the program shows that it holds samples, else with a fixed size.
 
     Raises:
@@ -96,13 +96,13 @@ def _sized(
     """
     named = batched_input(inputs)
     if named is None or named.batch_axis is None:
-        return Sized(inputs=inputs)
+        return SizedInputs(inputs=inputs)
     size = named.shape[named.batch_axis]
     if isinstance(size, int):
         return at_one_size(module, names, inputs, size, request.examples)
-    asked = ask_module(module, names, inputs, largest, request.examples) if largest > 1 else Asked(ran=False)
+    asked = ask_module(module, names, inputs, largest, request.examples) if largest > 1 else BatchAnswer(ran=False)
     if not asked.reason or request.max_batch == 1:
-        return Sized(inputs=inputs)
+        return SizedInputs(inputs=inputs)
     wanted = wanted_size(request.inputs, named)
     if wanted is None:
         raise size_unknown(asked.reason, named)
@@ -110,7 +110,7 @@ def _sized(
         msgspec.structs.replace(spec, shape=tuple(wanted if each == size else each for each in spec.shape))
         for spec in without_batch(inputs)
     )
-    return Sized(inputs=fixed, only_size=asked.reason)
+    return SizedInputs(inputs=fixed, only_size=asked.reason)
 
 
 def _refuse_open_sizes(inputs: Sequence[TensorSpec]) -> None:

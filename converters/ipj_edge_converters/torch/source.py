@@ -14,7 +14,7 @@ from ipj_edge.errors import SourceError, typed_line
 from ipj_edge.plugins import needs
 from ipj_edge.protocols import Array, Feeds, MacCount, OnnxForm, Source, StagedSource, TorchForm
 from ipj_edge.values import Precision, TensorSpec
-from ipj_edge_converters.sources.batch_proof import Sized
+from ipj_edge_converters.sources.batch_proof import SizedInputs
 from ipj_edge_converters.sources.feeds import check_feeds, example_arrays, run_in_parts, static_batch
 from ipj_edge_converters.sources.origin import Origin
 from ipj_edge_converters.torch.macs import count_torch
@@ -38,7 +38,7 @@ class TorchSource:
         origin: Origin,
         module: Any,
         program: Program,
-        sized: Sized,
+        sized: SizedInputs,
         outputs: tuple[TensorSpec, ...],
         *,
         workdir: Path,

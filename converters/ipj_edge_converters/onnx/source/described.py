@@ -12,10 +12,10 @@ from ipj_edge.values import TensorSpec
 from ipj_edge_converters.onnx.files import set_dimension
 from ipj_edge_converters.onnx.source.outputs import output_specs
 from ipj_edge_converters.onnx.source.shapes import describe_inputs
-from ipj_edge_converters.onnx.source.source import Reference
+from ipj_edge_converters.onnx.source.source import OnnxReference
 from ipj_edge_converters.onnx.source.tables import with_tables
 from ipj_edge_converters.sources import batch_proof
-from ipj_edge_converters.sources.batch_proof import Asked
+from ipj_edge_converters.sources.batch_proof import BatchAnswer
 
 # What sizes that a model leaves open are while it is asked, where no data say.
 _OPEN = (16, 64, 224)
@@ -53,7 +53,7 @@ def describe(model: Any, request: SourceRequest, file: str, *, batched: bool = T
     inputs = with_tables(model, describe_inputs(model, request.inputs))
     if not batched:
         inputs = batch_proof.without_batch(inputs)
-    reference = Reference(model, file)
+    reference = OnnxReference(model, file)
     outputs = output_specs(model, reference.run, inputs, request.examples)
     return Described(inputs=inputs, outputs=outputs, reference=reference)
 
@@ -101,9 +101,9 @@ def _at_one_size(
     return msgspec.structs.replace(fixed, only_size=asked.reason or batch_proof.runs_alone(size))
 
 
-def _ask(described: Described, request: SourceRequest, quantized: bool) -> Asked:
+def _ask(described: Described, request: SourceRequest, quantized: bool) -> BatchAnswer:
     """Ask at the first of a few choices for the other open sizes that the model runs at."""
-    asked = Asked(ran=False)
+    asked = BatchAnswer(ran=False)
     for size in _OPEN:
         closed = _closed(described.inputs, request.examples, size)
         asked = batch_proof.ask(

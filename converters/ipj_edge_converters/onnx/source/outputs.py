@@ -15,7 +15,7 @@ from ipj_edge_converters.onnx.source.value_shapes import deciding_inputs
 from ipj_edge_converters.sources.feeds import example_arrays
 
 Runner = Callable[[Sequence[Array]], list[Array]]
-Shape = tuple[int | str, ...]
+OpenShape = tuple[int | str, ...]
 
 
 def output_specs(
@@ -53,7 +53,7 @@ def batch_is_frozen(run: Runner, inputs: Sequence[TensorSpec], given: Mapping[st
 
 def _seen(
     run: Runner, inputs: Sequence[TensorSpec], batch: int | str | None, given: Mapping[str, Array]
-) -> list[Shape] | None:
+) -> list[OpenShape] | None:
     """Return shapes seen in a run, the batch's name where a size follows it; None when there can be no run."""
     if not isinstance(batch, str):
         shapes = _trial(run, inputs, None, given)
@@ -64,7 +64,7 @@ def _seen(
     return [_merged(two, three, batch) for two, three in zip(at_two, at_three, strict=True)]
 
 
-def _merged(two: tuple[int, ...], three: tuple[int, ...], batch: str) -> Shape:
+def _merged(two: tuple[int, ...], three: tuple[int, ...], batch: str) -> OpenShape:
     sizes = enumerate(zip(two, three, strict=True))
     return tuple(a if a == b else batch if (a, b) == (2, 3) else f"dim{axis}" for axis, (a, b) in sizes)
 
@@ -81,7 +81,7 @@ def _trial(
         return None
 
 
-def _loosened(seen: Shape, inferred: Any) -> Shape:
+def _loosened(seen: OpenShape, inferred: Any) -> OpenShape:
     """Leave open what was seen once but does not follow from the inputs: how many boxes there are, for example."""
     sizes = inferred.type.tensor_type.shape.dim
     known = {axis for axis, size in enumerate(sizes) if size.dim_value > 0}
@@ -106,7 +106,7 @@ def _inferred_outputs(model: Any) -> list[Any]:
     return list(onnx.shape_inference.infer_shapes(bare).graph.output)
 
 
-def _either(inferred: Any, declared: Any, batch: int | str | None) -> Shape:
+def _either(inferred: Any, declared: Any, batch: int | str | None) -> OpenShape:
     """Return the inferred shape, else the declared one; a size on axis 0 that nothing names is the batch."""
     for value in (inferred, declared):
         tensor = value.type.tensor_type
@@ -123,5 +123,5 @@ def _size(size: Any, name: int | str) -> int | str:
     return str(size.dim_param) if str(size.dim_param).isidentifier() else name
 
 
-def _spec(value: Any, shape: Shape, batch: int | str | None) -> TensorSpec:
+def _spec(value: Any, shape: OpenShape, batch: int | str | None) -> TensorSpec:
     return TensorSpec(name=value.name, shape=shape, dtype=array_dtype(value), batch_axis=batch_axis(shape, batch))

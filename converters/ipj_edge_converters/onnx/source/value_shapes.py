@@ -54,14 +54,14 @@ _HANDED_ON = frozenset(
     )
 )
 
-Names = frozenset[str]
-_NONE: Names = frozenset()
+InputNames = frozenset[str]
+_NONE: InputNames = frozenset()
 
 
-def deciding_inputs(model: Any) -> dict[str, Names]:
+def deciding_inputs(model: Any) -> dict[str, InputNames]:
     """Return, by the name of each output, the inputs on whose values its shape hangs; empty sets are left out."""
-    values: dict[str, Names] = {value.name: frozenset((value.name,)) for value in model.graph.input}
-    shapes: dict[str, Names] = {}
+    values: dict[str, InputNames] = {value.name: frozenset((value.name,)) for value in model.graph.input}
+    shapes: dict[str, InputNames] = {}
     for node in model.graph.node:  # which are in topological order
         captured = list(_captured(node))
         taken = [*node.input, *captured]
@@ -72,7 +72,7 @@ def deciding_inputs(model: Any) -> dict[str, Names]:
     return {value.name: shapes[value.name] for value in model.graph.output if shapes.get(value.name)}
 
 
-def settings(model: Any) -> Names:
+def settings(model: Any) -> InputNames:
     """Return the inputs that say how large an output is: lists of whole numbers, such as a shape or a count.
 
     They are no samples, whatever their size is. Lengths of samples, of which only the longest counts, are none.
@@ -110,5 +110,5 @@ def _captured(node: Any) -> Iterator[str]:
             yield from _captured(inner)
 
 
-def _union(known: Mapping[str, Names], names: Iterable[str]) -> Names:
+def _union(known: Mapping[str, InputNames], names: Iterable[str]) -> InputNames:
     return _NONE.union(*(known.get(name, _NONE) for name in names))

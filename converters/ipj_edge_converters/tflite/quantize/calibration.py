@@ -16,6 +16,7 @@ from ipj_edge.protocols import Array
 from ipj_edge.values import TensorSpec, TrainedRanges
 from ipj_edge_converters.quantization.trained_ranges import find_ranges
 from ipj_edge_converters.tflite import file as tflite_file
+from ipj_edge_converters.tflite.quantize.biases import restore_biases
 from ipj_edge_converters.tflite.quantize.recipes import apply_recipe, leave_out
 
 _log = logging.getLogger(__name__)
@@ -67,8 +68,8 @@ def quantized(
     *,
     tensorwise: Sequence[str] = ("BATCH_MATMUL",),
     ranges: TrainedRanges | None = None,
-) -> bytes:
-    """Return the file with int8 weights and activations, and int8 inputs and outputs in place of float ones.
+) -> tuple[bytes, tuple[str, ...]]:
+    """Give a file int8 weights and activations, and int8 inputs and outputs in place of float ones.
 
     Args:
         data: A float file with one signature.
@@ -77,29 +78,37 @@ def quantized(
         tensorwise: Operators whose weights get one scale, not one a channel.
         ranges: Trained ranges to use where a tensor has one.
 
+    Returns:
+        The quantized file, and the names of the trained ranges that match none of its tensors.
+
     Raises:
         ConversionError: the quantizer failed on this model.
     """
     recipe = _recipe(tensorwise)
     leave_out(recipe, kept)
     statistics = _true_min_max(data, samples, recipe)
-    if ranges is not None:
-        _set_trained(statistics, ranges)
-    model = tflite_file.parse(apply_recipe(data, recipe, statistics))
-    _restore_outputs(tflite_file.parse(data), model)
-    return tflite_file.pack(model)
+    strays = () if ranges is None else _set_trained(statistics, ranges)
+    # Biases that int32 cannot hold overflow here, and are mended below.
+    with np.errstate(invalid="ignore"):
+        made = apply_recipe(data, recipe, statistics)
+    before, model = tflite_file.parse(data), tflite_file.parse(made)
+    _restore_outputs(before, model)
+    restore_biases(before, model)
+    return tflite_file.pack(model), strays
 
 
-def _set_trained(statistics: Any, ranges: TrainedRanges) -> None:
-    """Put trained ranges in the place of those seen, for every tensor that has one."""
+def _set_trained(statistics: Any, ranges: TrainedRanges) -> tuple[str, ...]:
+    """Put trained ranges in the place of those seen, for every tensor that has one; return those that match none."""
     seen = {
         name: (float(found["min"].min()), float(found["max"].max()))
         for name, found in statistics.items()
         if "min" in found and found["min"].size == 1
     }
-    for name, (low, high) in find_ranges(ranges, seen).items():
+    found = find_ranges(ranges, seen)
+    for name, (low, high) in found.ends.items():
         statistics[name]["min"] = np.full_like(statistics[name]["min"], low)
         statistics[name]["max"] = np.full_like(statistics[name]["max"], high)
+    return found.strays
 
 
 def _recipe(tensorwise: Sequence[str]) -> Any:

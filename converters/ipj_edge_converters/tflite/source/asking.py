@@ -12,12 +12,12 @@ from ipj_edge.errors import SourceError, UnsupportedError, first_line
 from ipj_edge.protocols import Array, SourceRequest
 from ipj_edge.values import TensorSpec
 from ipj_edge_converters.sources import batch_proof
-from ipj_edge_converters.sources.batch_proof import Sized
+from ipj_edge_converters.sources.batch_proof import SizedInputs
 from ipj_edge_converters.sources.feeds import example_arrays
 from ipj_edge_converters.tflite import file as tflite_file
-from ipj_edge_converters.tflite.entry import Entry, read_entry, with_sizes
+from ipj_edge_converters.tflite.entry import TfliteEntry, read_entry, with_sizes
 from ipj_edge_converters.tflite.operators import custom_operators
-from ipj_edge_converters.tflite.source.reference import EngineRefusesError, Reference, Stateful
+from ipj_edge_converters.tflite.source.reference import EngineRefusesError, Stateful, TfliteReference
 from ipj_edge_converters.tflite.source.specs import batch_of, output_specs, to_real, to_stored
 from ipj_edge_converters.tflite.state import read_state
 
@@ -28,7 +28,7 @@ _ASKED_AT = 5
 
 def with_proven_batch(
     model: Any, inputs: tuple[TensorSpec, ...], request: SourceRequest, file: str, *, quantized: bool
-) -> Sized:
+) -> SizedInputs:
     """Keep the batch axis of a file's inputs where the file shows that it holds samples, else fix its size.
 
     Args:
@@ -44,26 +44,26 @@ def with_proven_batch(
     named = batch_proof.batched_input(inputs)
     size = None if named is None else named.shape[0]
     if named is None or size == 1 or (isinstance(size, str) and request.max_batch == 1):
-        return Sized(inputs=inputs)
+        return SizedInputs(inputs=inputs)
     if isinstance(size, int):
         asked = _ask(model, inputs, request, file, size=size, quantized=quantized)
         proven = asked.ran and not asked.reason
-        return Sized(
+        return SizedInputs(
             inputs=inputs if proven else batch_proof.without_batch(inputs),
             only_size=asked.reason or batch_proof.runs_alone(size),
         )
     asked = _ask(model, inputs, request, file, size=_ASKED_AT, quantized=quantized)
     if not asked.reason:
-        return Sized(inputs=inputs)
+        return SizedInputs(inputs=inputs)
     wanted = batch_proof.wanted_size(request.inputs, named)
     if wanted is None:
         raise batch_proof.size_unknown(asked.reason, named)
-    return Sized(inputs=batch_proof.without_batch(_with_batch(inputs, wanted)), only_size=asked.reason)
+    return SizedInputs(inputs=batch_proof.without_batch(_with_batch(inputs, wanted)), only_size=asked.reason)
 
 
 def _ask(
     model: Any, inputs: tuple[TensorSpec, ...], request: SourceRequest, file: str, *, size: int, quantized: bool
-) -> batch_proof.Asked:
+) -> batch_proof.BatchAnswer:
     fixed = _with_batch(inputs, size)
     model = tflite_file.parse(tflite_file.pack(model))
     with_sizes(model, {spec.name: static_sizes(spec) for spec in fixed})
@@ -74,7 +74,7 @@ def _ask(
         reference = open_reference(model, written, file)
         outputs = output_specs(entry, fixed, probe(entry, fixed, reference))
     except SourceError:
-        return batch_proof.Asked(ran=False)
+        return batch_proof.BatchAnswer(ran=False)
 
     def run(arrays: Sequence[Array]) -> list[Array]:
         stored = [to_stored(tensor, array) for tensor, array in zip(entry.inputs, arrays, strict=True)]
@@ -100,7 +100,7 @@ def static_sizes(spec: TensorSpec) -> tuple[int, ...]:
     return tuple(1 if isinstance(size, str) else size for size in spec.shape)
 
 
-def open_reference(model: Any, path: Path, file: str) -> Reference:
+def open_reference(model: Any, path: Path, file: str) -> TfliteReference:
     """Open a file in a process of its own.
 
     Raises:
@@ -110,7 +110,7 @@ def open_reference(model: Any, path: Path, file: str) -> Reference:
     kinds = {tensor.kind for tensor in read_state(model)}
     stateful: Stateful = "resource" if "resource" in kinds else "variable" if kinds else ""
     try:
-        return Reference(path, stateful)
+        return TfliteReference(path, stateful)
     except EngineRefusesError as error:
         custom = custom_operators(model)
         if custom:
@@ -127,7 +127,7 @@ def _custom_text(file: str, custom: tuple[str, ...]) -> str:
     return f"{file} needs custom operators that ai-edge-litert does not have: {', '.join(custom)}"
 
 
-def probe(entry: Entry, inputs: tuple[TensorSpec, ...], reference: Reference) -> list[Any]:
+def probe(entry: TfliteEntry, inputs: tuple[TensorSpec, ...], reference: TfliteReference) -> list[Any]:
     """Return what the engine answers to one batch of examples, as the file stores it."""
     examples = example_arrays(inputs, batch_of(entry))
     stored = [to_stored(tensor, array) for tensor, array in zip(entry.inputs, examples, strict=True)]

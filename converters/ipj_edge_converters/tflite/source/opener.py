@@ -14,7 +14,7 @@ from ipj_edge.values import TensorSpec
 from ipj_edge_converters.sources.described import check_has_inputs, merge_described, open_sizes
 from ipj_edge_converters.sources.origin import Origin
 from ipj_edge_converters.tflite import file as tflite_file
-from ipj_edge_converters.tflite.entry import Entry, read_entry, with_entry_in_front, with_names, with_sizes
+from ipj_edge_converters.tflite.entry import TfliteEntry, read_entry, with_entry_in_front, with_names, with_sizes
 from ipj_edge_converters.tflite.numbers import read_numbers
 from ipj_edge_converters.tflite.source.asking import open_reference, probe, static_sizes, with_proven_batch
 from ipj_edge_converters.tflite.source.source import TfliteSource
@@ -112,7 +112,7 @@ def _inputs(model: Any, request: SourceRequest, file: str) -> tuple[TensorSpec, 
     return merged
 
 
-def _renamed(entry: Entry, names: tuple[str, ...]) -> Entry:
+def _renamed(entry: TfliteEntry, names: tuple[str, ...]) -> TfliteEntry:
     if not names:
         return entry
     if len(names) != len(entry.outputs):

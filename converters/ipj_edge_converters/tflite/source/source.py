@@ -8,12 +8,12 @@ from typing import Any
 
 from ipj_edge.protocols import Feeds, MacCount, Source, TfliteForm
 from ipj_edge.values import Precision, TensorSpec
-from ipj_edge_converters.sources.batch_proof import Sized
+from ipj_edge_converters.sources.batch_proof import SizedInputs
 from ipj_edge_converters.sources.feeds import check_feeds
 from ipj_edge_converters.sources.origin import Origin
 from ipj_edge_converters.tflite.counting import count_tflite
-from ipj_edge_converters.tflite.entry import Entry
-from ipj_edge_converters.tflite.source.reference import Reference
+from ipj_edge_converters.tflite.entry import TfliteEntry
+from ipj_edge_converters.tflite.source.reference import TfliteReference
 from ipj_edge_converters.tflite.source.specs import batch_of, to_real, to_stored
 
 
@@ -33,10 +33,10 @@ class TfliteSource:
         self,
         origin: Origin,
         path: Path,
-        entry: Entry,
-        sized: Sized,
+        entry: TfliteEntry,
+        sized: SizedInputs,
         outputs: tuple[TensorSpec, ...],
-        reference: Reference,
+        reference: TfliteReference,
         *,
         model: Any,
         notes: tuple[str, ...],
