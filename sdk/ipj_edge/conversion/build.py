@@ -19,7 +19,7 @@ from ipj_edge.conversion.drafting import draft_manifest, write_golden_inputs
 from ipj_edge.conversion.plan.plan import check_abilities, choose_converter, proving_target
 from ipj_edge.conversion.plan.prepared import Prepared
 from ipj_edge.conversion.plan.ranges import trained_ranges
-from ipj_edge.conversion.prove.proof import batch_probes, gate, judge
+from ipj_edge.conversion.prove.proof import batch_probes, check_real_inputs, gate, judge
 from ipj_edge.conversion.prove.trial import TrialResult, run_trial
 from ipj_edge.conversion.publish import FULL
 from ipj_edge.errors import (
@@ -58,6 +58,7 @@ def build(
     source = prepared.source
     converter = choose_converter(source, target, precision)
     check_abilities(converter, prepared.request, source, precision)
+    check_real_inputs(prepared, precision)
     files = _convert(prepared, converter, target, precision, folder)
     draft = draft_manifest(prepared, name, target, precision, files, folder)
     write_golden_inputs(prepared, folder)
@@ -69,6 +70,7 @@ def build(
         trial = run_trial(folder, prover, sets, Path(scratch))
     judged = judge(prepared, trial, draft)
     accuracy = gate(prepared, trial, draft)
+    write_golden_inputs(prepared, folder, trial.answers)
     manifest = msgspec.structs.replace(
         draft,
         files=record_files(folder, unreproducible=files.unreproducible),

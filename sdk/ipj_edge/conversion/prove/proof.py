@@ -9,10 +9,12 @@ import numpy as np
 from ipj_edge.bundles.manifest import BatchSpec, Manifest, OutputParity
 from ipj_edge.conversion.plan.prepared import Prepared
 from ipj_edge.conversion.prove.trial import TrialResult
-from ipj_edge.errors import AccuracyGateError, ConfigError, ParityError
+from ipj_edge.errors import AccuracyGateError, ConfigError, DataError, ParityError
 from ipj_edge.metrics import top1_correct
-from ipj_edge.runtime.parity import allowances_of, compare
+from ipj_edge.runtime.agreement import ENOUGH_PLACES, holds_whole_numbers
+from ipj_edge.runtime.parity import REAL_INPUTS, allowances_of, compare
 from ipj_edge.samples.data import Samples
+from ipj_edge.values import Precision
 
 CHAIN_RELATIVE = 1e-5
 
@@ -25,6 +27,22 @@ def batch_probes(prepared: Prepared, batch: BatchSpec) -> dict[str, Samples]:
         for size in batch.probed
         if batch.static is None
     }
+
+
+def check_real_inputs(prepared: Prepared, precision: Precision) -> None:
+    """Refuse int8 for a model that answers with whole numbers where no real input can show how many are right.
+
+    Raises:
+        DataError: names the outputs and the remedy.
+    """
+    quantized = precision == "int8" and prepared.source.precision != "int8"
+    answers = prepared.reference.answers
+    names = [name for name, value in answers["random"].items() if holds_whole_numbers(value)]
+    if quantized and names and not set(REAL_INPUTS) & set(answers):
+        raise DataError(
+            f"int8 is judged by how many whole numbers of {', '.join(map(repr, names))} stay the same on real inputs: "
+            f"give --data with {ENOUGH_PLACES} samples or more"
+        )
 
 
 class Judged(NamedTuple):
@@ -43,6 +61,7 @@ def judge(prepared: Prepared, trial: TrialResult, draft: Manifest) -> Judged:
     figures: list[OutputParity] = []
     failures: list[str] = []
     excused: list[str] = []
+    remedies: list[str] = []
     for name, reference in prepared.reference.answers.items():
         compared = compare(
             prepared.reference.outputs, reference, trial.answers[name],
@@ -54,10 +73,11 @@ def judge(prepared: Prepared, trial: TrialResult, draft: Manifest) -> Judged:
         excused += [line for comparison in compared for line in comparison.excused]
         figures += [comparison.figures for comparison in compared]
         failures += [failure for comparison in compared for failure in comparison.failures]
+        remedies += [remedy for comparison in compared for remedy in comparison.remedies]
     failures += _batch_failures(prepared, trial, draft)
     failures += _chain_failures(trial, draft)
     if failures:
-        raise ParityError(tuple(failures))
+        raise ParityError(tuple(failures), tuple(dict.fromkeys(remedies)))
     return Judged(tuple(figures), tuple(f"{line}; tune the exits on this bundle's own answers" for line in excused))
 
 
