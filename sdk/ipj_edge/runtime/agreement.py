@@ -39,12 +39,14 @@ class Judgement(NamedTuple):
         judged: False for figures alone.
         own: Whether both sides are the bundle itself, at two batch sizes.
         tolerance: Share of the places that the user allows to differ; None for the precision's own.
+        batch_axis: Axis of the samples; None where there is none.
     """
 
     precision: Precision
     judged: bool
     own: bool = False
     tolerance: float | None = None
+    batch_axis: int | None = None
 
 
 def holds_whole_numbers(values: Array) -> bool:
@@ -64,7 +66,7 @@ def agree(name: str, reference: Mapping[str, Array], candidate: Mapping[str, Arr
     want, got = reference[name], candidate[name]
     differs, open_places = np.asarray(want != got), 0
     if differs.any():
-        tied, close = _by_scores(name, reference, candidate, by.precision)
+        tied, close = _by_scores(name, reference, candidate, by)
         differs = differs & ~tied
         open_places = int((differs & close).sum())
         differs = differs & ~close
@@ -112,7 +114,7 @@ class _Loss(NamedTuple):
 
 
 def _by_scores(
-    name: str, reference: Mapping[str, Array], candidate: Mapping[str, Array], precision: Precision
+    name: str, reference: Mapping[str, Array], candidate: Mapping[str, Array], by: Judgement
 ) -> tuple[Array, Array]:
     """Return where another output proves that two answers are equally right, and where its scores are too close.
 
@@ -126,24 +128,25 @@ def _by_scores(
         ours = candidate[other]
         if scores.dtype.kind != "f" or not scores.size or not (np.isfinite(scores).all() and np.isfinite(ours).all()):
             continue
-        loss = _loss_by_gathering(want, got, scores) or _loss_by_rank(want, got, scores, in_int8=precision == "int8")
+        ranked = _loss_by_rank(want, got, scores, in_int8=by.precision == "int8")
+        loss = ranked or _loss_by_gathering(want, got, scores, by.batch_axis)
         if loss is None:
             continue
-        equal = _EQUAL_SCORES[precision] * float(np.abs(scores).max())
+        equal = _EQUAL_SCORES[by.precision] * float(np.abs(scores).max())
         error = max(equal, 2 * float(np.abs(scores.astype(np.float64) - ours.astype(np.float64)).max()))
-        tied |= (loss.by_place <= (equal if precision == "int8" else error)) & loss.may_tie
-        if precision == "int8" and loss.ranks:
+        tied |= (loss.by_place <= (equal if by.precision == "int8" else error)) & loss.may_tie
+        if by.precision == "int8" and loss.ranks:
             close |= loss.by_place <= error
     return tied, close
 
 
-def _loss_by_gathering(want: Array, got: Array, scores: Array) -> _Loss | None:
+def _loss_by_gathering(want: Array, got: Array, scores: Array, batch_axis: int | None) -> _Loss | None:
     """Compare scores at the bundle's indices with those at the source's; None where want are no indices of scores."""
     if scores.ndim not in (want.ndim, want.ndim + 1):
         return None
     for axis in range(scores.ndim):
         indices = want if want.ndim == scores.ndim else np.expand_dims(want, axis)
-        if not _fits(indices, scores, axis):
+        if axis == batch_axis or not _fits(indices, scores, axis):
             continue
         best = np.take_along_axis(scores, indices.astype(np.intp), axis)
         if not any(np.array_equal(best, ends) for ends in _ends(scores, axis, indices.shape[axis])):

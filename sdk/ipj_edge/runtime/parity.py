@@ -35,7 +35,7 @@ _UNLIKE = (
 )
 _NOT_FINITE = (
     "int8 has no infinity and no NaN: keep the operators in float that make them, and what follows them: "
-    "--keep-float PATTERN, e.g. '*Where*' (in TFLite '*SELECT*')"
+    "--keep-float PATTERN, e.g. '*Where*' (in OpenVINO '*Select*', in TFLite '*SELECT*')"
 )
 _UNEQUAL = {
     True: "keep the operators in float that feed the comparison of scores, the last layer at least: "
@@ -216,7 +216,7 @@ def _by(
 def _compare_whole_numbers(
     spec: TensorSpec, reference: Mapping[str, Array], candidate: Mapping[str, Array], inputs: str, by: Judgement
 ) -> Comparison:
-    found = agree(spec.name, reference, candidate, by)
+    found = agree(spec.name, reference, candidate, by._replace(batch_axis=spec.batch_axis))
     figures = OutputParity(
         output=spec.name,
         inputs=inputs,
