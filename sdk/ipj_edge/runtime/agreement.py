@@ -13,8 +13,12 @@ from ipj_edge.values import Precision
 INT8_AGREEMENT = 0.97
 ENOUGH_PLACES = 100
 _MOST_RANKS = 1024
+_MANY_PLACES = 1000
 # Scores this close, relative to the largest of an output, are equal in float32: engines add in different orders.
 _EQUAL_SCORES: dict[Precision, float] = {"fp32": 1e-6, "fp16": 2.0**-9, "bf16": 2.0**-6, "int8": 1e-6}
+# Where no scores are at hand, this share of many places may be ties: two scores are as often equal in a precision as a
+# step of it is of their size (a little more for float32, in which engines add in different orders).
+_TIE_SHARE: dict[Precision, float] = {"fp32": 2.0**-20, "fp16": 2.0**-10, "bf16": 2.0**-7, "int8": 0.0}
 
 
 class Agreement(NamedTuple):
@@ -83,7 +87,8 @@ def _failure(wrong: int, places: int, by: Judgement) -> str:
         return ""
     told = f"agreement {1 - wrong / places:.2%}: {wrong} of {places} whole numbers differ"
     if by.precision != "int8":
-        if by.tolerance is not None and wrong <= by.tolerance * places:
+        ties = _TIE_SHARE[by.precision] if places >= _MANY_PLACES else 0.0
+        if wrong <= max(ties, by.tolerance or 0.0) * places:
             return ""
         return f"{told}, none may (ties of equal scores aside)"
     least = INT8_AGREEMENT if by.tolerance is None else min(INT8_AGREEMENT, 1 - by.tolerance)
@@ -128,7 +133,7 @@ def _by_scores(
         ours = candidate[other]
         if scores.dtype.kind != "f" or not scores.size or not (np.isfinite(scores).all() and np.isfinite(ours).all()):
             continue
-        ranked = _loss_by_rank(want, got, scores, in_int8=by.precision == "int8")
+        ranked = _loss_by_rank(want, got, scores, last_is_known=by.precision == "fp32")
         loss = ranked or _loss_by_gathering(want, got, scores, by.batch_axis)
         if loss is None:
             continue
@@ -176,12 +181,12 @@ def _ends(scores: Array, axis: int, count: int) -> tuple[Array, Array]:
     return tuple(each.take(np.arange(count), axis=axis) for each in (np.flip(ranked, axis), ranked))  # type: ignore[return-value]
 
 
-def _loss_by_rank(want: Array, got: Array, values: Array, *, in_int8: bool) -> _Loss | None:
+def _loss_by_rank(want: Array, got: Array, values: Array, *, last_is_known: bool) -> _Loss | None:
     """Return how far each of the sorted values is from its nearest neighbour; None where they are not sorted.
 
     The values of a TopK say no more: an index has to be the source's unless its neighbour in rank is as large. The
-    neighbour of the last one is not among them: in int8 its rank is never clear. The values of a bundle may be nearer
-    to the source's than its scores are, so the gaps are halved.
+    neighbour of the last one is not among them: its rank is clear in float32 alone. The values of a bundle may be
+    nearer to the source's than its scores are, so the gaps are halved.
     """
     if values.shape != want.shape or values.ndim < 2 or not 2 <= values.shape[-1] <= _MOST_RANKS:
         return None
@@ -189,7 +194,7 @@ def _loss_by_rank(want: Array, got: Array, values: Array, *, in_int8: bool) -> _
     if (steps > 0).any() and (steps < 0).any():
         return None
     edge = (*steps.shape[:-1], 1)
-    below = np.concatenate([np.abs(steps), np.full(edge, 0.0 if in_int8 else np.inf)], axis=-1)
+    below = np.concatenate([np.abs(steps), np.full(edge, np.inf if last_is_known else 0.0)], axis=-1)
     above = np.concatenate([np.full(edge, np.inf), np.abs(steps)], axis=-1)
     # Of equal values only the order is open, but where more of them may lie beyond the last.
     known = (got[..., :, None] == want[..., None, :]).any(axis=-1) | (values == values[..., -1:])

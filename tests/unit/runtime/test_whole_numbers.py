@@ -158,3 +158,10 @@ def test_equal_values_of_a_ranking_may_change_places_and_no_others() -> None:
 def test_figures_of_older_manifests_still_load() -> None:
     old = OutputParity(output="y", inputs="random", samples=4, relative_l2=0.1, cosine=1.0, max_abs=0.1)
     assert (old.agreement, old.places) == (None, None)
+
+
+@pytest.mark.parametrize(("precision", "allowed"), [("fp32", 0), ("fp16", 19), ("bf16", 156)])
+def test_a_few_of_many_places_may_be_ties_that_no_score_shows(precision: Precision, allowed: int) -> None:
+    want = np.random.default_rng(6).integers(0, 6, (4, 50, 100))
+    assert _one(want, _with_wrong(want, allowed), precision).failures == ()
+    assert _one(want, _with_wrong(want, allowed + 1), precision).failures
