@@ -1,6 +1,6 @@
 """What a chain of stages costs over the whole graph, per boundary, at batch 1, when no sample leaves early.
 
-    python -m benchmarks.runtime.stage_chain ../shared/data
+    python -m benchmarks.runtime.stage_chain [../shared/data]
 
 Each engine runs the whole file and its stages in turns, one thread. Shown is the fifth percentile over all turns,
 which a busy machine disturbs least. ``copied`` hands arrays over as `Session.run` does; ``linked`` has the engine
@@ -24,6 +24,7 @@ import numpy as np
 import onnxruntime
 from ai_edge_litert.interpreter import Interpreter
 from benchmarks.exits import resnet20_exits
+from benchmarks.shared import public_data
 
 from ipj_edge.protocols import StageCut
 from ipj_edge.values import Port
@@ -231,7 +232,7 @@ def fifth_percentiles(rivals: dict[tuple[str, str], Rivals], turns: int) -> dict
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path, help="folder of public models and data")
+    public_data.add_argument(parser)
     parser.add_argument("--turns", type=int, default=500)
     options = parser.parse_args()
     with TemporaryDirectory() as folder:

@@ -116,21 +116,23 @@ def placed(task: ConversionTask, files: StageFiles) -> StageFiles:
     program = find_compiler()
     if program is None:
         placement = predict(whole)
-        check_share(placement, task.min_mapped)
+        check_share(placement, task.options.min_mapped)
         write_placement(task.into, placement)
-        return msgspec.structs.replace(files, notes=(*files.notes, _uncompiled_note()))
+        return msgspec.structs.replace(
+            files, notes=(*files.notes, _uncompiled_note(), *_further_subgraphs_note(placement))
+        )
     compiled, log = compile_model(program, path, task.into)
     made = tflite_file.parse(tflite_file.inlined(compiled.read_bytes()))
     _check_same_ends(whole, made)
     placement = compiled_placement(whole, made, log)
-    check_share(placement, task.min_mapped)
+    check_share(placement, task.options.min_mapped)
     write_placement(task.into, placement)
     return msgspec.structs.replace(
         files,
         file=compiled.name,
         proxy_file=files.file,
         versions={**files.versions, PROGRAM: log.version},
-        notes=(*files.notes, *_streaming_note(placement)),
+        notes=(*files.notes, *_streaming_note(placement), *_further_subgraphs_note(placement)),
     )
 
 
@@ -165,9 +167,10 @@ def _check_whole(task: ConversionTask) -> None:
 
     Programs compiled together have answered wrongly on the device (google-coral/edgetpu issue 85).
     """
-    if task.exits:
+    if task.options.split_at:
         raise UnsupportedError(
-            f"'{_TARGET}' takes no model cut into stages ({', '.join(task.exits)}): convert its last exit alone"
+            f"'{_TARGET}' takes no model cut into stages ({', '.join(task.options.split_at)}): "
+            "convert its last exit alone"
         )
 
 
@@ -193,6 +196,17 @@ def _streaming_note(placement: Placement) -> tuple[str, ...]:
     if not placement.off_chip_bytes:
         return ()
     return (f"{placement.off_chip_bytes:,} bytes of weights do not fit the Edge TPU and are sent in every inference",)
+
+
+def _further_subgraphs_note(placement: Placement) -> tuple[str, ...]:
+    more = placement.in_further_subgraphs()
+    if not more:
+        return ()
+    parts = max(each.subgraph or 0 for each in placement.operators)
+    return (
+        f"{more} operators that the Edge TPU could run follow one that it cannot: they form subgraphs 2 to {parts}, "
+        f"and run on the host, for {PROGRAM} maps the first alone",
+    )
 
 
 _torch: type[Converter] = ToEdgetpu

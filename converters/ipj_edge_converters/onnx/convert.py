@@ -48,13 +48,13 @@ class ToOnnx:
         """
         model, isa, notes = _converted(task)
         files = write_and_read_back(model, task, isa, notes)
-        return _cut(task, files) if task.exits else files
+        return _cut(task, files) if task.options.split_at else files
 
 
 def _cut(task: ConversionTask, files: StageFiles) -> StageFiles:
     """Cut the whole file into stages; the file itself then computes the last exit alone."""
     path = task.into / files.file
-    stages = cut_onnx(path, task.exits, task.source.inputs, task.into)
+    stages = cut_onnx(path, task.options.split_at, task.source.inputs, task.into)
     unsplit = last_exit_only(load_onnx(path), stages[-1].exit_output)
     files = write_and_read_back(unsplit, task, files.isa, files.notes)
     return msgspec.structs.replace(files, stages=stages, counted=count_onnx(unsplit, task.source.inputs))
@@ -67,10 +67,10 @@ def _converted(task: ConversionTask) -> tuple[Any, str, tuple[str, ...]]:
         return *_passed_through(task, source), ()
     if task.precision == "fp32":
         return load_onnx(source), "", ()
-    exact = has_exact_dot_products(task.isa)
+    exact = has_exact_dot_products(task.options.isa)
     isa = "vnni" if exact else ""
-    if task.scheme == "dynamic":
-        return quantize_dynamically(source, keep_float=task.keep_float, reduce_range=not exact), isa, ()
+    if task.options.int8_scheme == "dynamic":
+        return quantize_dynamically(source, keep_float=task.options.keep_float, reduce_range=not exact), isa, ()
     model, notes = statically_quantized(task, source, choices_of(task))
     return model, isa, notes
 
@@ -119,7 +119,7 @@ def write_and_read_back(model: Any, task: ConversionTask, isa: str, notes: tuple
         isa=isa,
         opset=opset_of(model),
         notes=notes,
-        scheme=task.scheme if task.precision == "int8" and task.source.precision != "int8" else None,
+        scheme=task.options.int8_scheme if task.precision == "int8" and task.source.precision != "int8" else None,
     )
 
 

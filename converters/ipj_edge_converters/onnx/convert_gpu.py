@@ -64,14 +64,16 @@ def _converted(task: ConversionTask) -> tuple[Any, tuple[str, ...]]:
     if task.precision == "fp32" or task.source.precision == "int8":
         return load_onnx(source), ()
     if task.precision == "fp16":
-        return halve(source, keep_float=task.keep_float, half_io=task.half_io), ()
-    return statically_quantized(task, source, Choices(keep_float=task.keep_float, symmetric=True, ranges=task.ranges))
+        return halve(source, keep_float=task.options.keep_float, half_io=task.options.half_io), ()
+    return statically_quantized(
+        task, source, Choices(keep_float=task.options.keep_float, symmetric=True, ranges=task.options.ranges)
+    )
 
 
 def _chosen(task: ConversionTask) -> tuple[str, ...]:
     """Return the providers: those asked for, else CUDA, with TensorRT before it where only that uses integers."""
-    if task.providers:
-        return task.providers
+    if task.options.providers:
+        return task.options.providers
     return ("tensorrt", "cuda") if task.precision == "int8" else ("cuda",)
 
 

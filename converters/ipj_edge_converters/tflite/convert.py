@@ -58,10 +58,10 @@ class ToTflite:
 
 def cut(task: ConversionTask, files: StageFiles) -> StageFiles:
     """Cut the whole file into stages where exits are wanted; the file itself then computes the last exit alone."""
-    if not task.exits:
+    if not task.options.split_at:
         return files
     path, batch = task.into / _FILE, files.static_batch or 1
-    stages = cut_tflite(path, task.exits, files.takes, files.adds, batch, task.into)
+    stages = cut_tflite(path, task.options.split_at, files.takes, files.adds, batch, task.into)
     last = stages[-1].exit_output
     data, counted = last_exit_only(path, last, files.takes, files.adds, batch)
     path.write_bytes(data)
@@ -184,24 +184,24 @@ def in_precision(
     """
     if task.precision == "fp32":
         return data, ()
-    kept = (*kept_operators(data, task.keep_float), *_float_stages(data, task, batch))
+    kept = (*kept_operators(data, task.options.keep_float), *_float_stages(data, task, batch))
     if task.precision == "fp16":
         with quiet_litert():
             return with_half_weights(data, kept), ()
-    if task.scheme == "dynamic":
+    if task.options.int8_scheme == "dynamic":
         with quiet_litert():
             return dynamically_quantized(data, kept), ()
     if task.calibration is None:
         raise DataError("static int8 needs calibration data: give typical samples with --calibration")
     samples = CalibrationSamples(task.calibration, task.source.inputs, batch)
     with quiet_litert():
-        made, strays = quantized(data, samples, kept, tensorwise=tensorwise, ranges=task.ranges)
-    return made, notes_on_strays(strays, task.ranges)
+        made, strays = quantized(data, samples, kept, tensorwise=tensorwise, ranges=task.options.ranges)
+    return made, notes_on_strays(strays, task.options.ranges)
 
 
 def _float_stages(data: bytes, task: ConversionTask, batch: int) -> tuple[str, ...]:
     """Return the operators of the stages of a float file that are to stay float."""
-    if "fp32" not in task.stage_precisions:
+    if "fp32" not in task.options.stage_precisions:
         return ()
     facts = tflite_file.read_facts(data)
     takes = _ports(task.source.inputs, facts.inputs, side="input", argument_of=argument)
@@ -237,9 +237,11 @@ def write_and_read_back(
     takes = _ports(task.source.inputs, facts.inputs, side="input", argument_of=argument)
     adds = _ports(task.source.outputs, facts.outputs, side="output", argument_of=output_argument)
     if task.precision == "int8":
-        mixed = task.keep_float or task.scheme == "dynamic" or "fp32" in task.stage_precisions
+        mixed = (
+            task.options.keep_float or task.options.int8_scheme == "dynamic" or "fp32" in task.options.stage_precisions
+        )
         _check_int8(facts, () if mixed else (*takes, *adds))
-    if task.precision == "int8" and task.scheme == "static":
+    if task.precision == "int8" and task.options.int8_scheme == "static":
         for port in takes:
             check_coverage(port, np.asarray((task.calibration or {})[port.name]))
     quantizer = {"ai-edge-quantizer": version("ai-edge-quantizer")} if task.precision != "fp32" else {}
@@ -251,7 +253,7 @@ def write_and_read_back(
         operators=facts.operators,
         versions={**versions, **quantizer},
         notes=(*notes_on(task, batch), *notes),
-        scheme=task.scheme if task.precision == "int8" else None,
+        scheme=task.options.int8_scheme if task.precision == "int8" else None,
     )
 
 

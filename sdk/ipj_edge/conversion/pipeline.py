@@ -34,7 +34,7 @@ from ipj_edge.errors import ConfigError, IpjEdgeError
 from ipj_edge.plugins import load_target
 from ipj_edge.protocols import Source, SourceRequest, StagedSource
 from ipj_edge.samples.data import Samples, load_samples
-from ipj_edge.values import Precision, TensorSpec
+from ipj_edge.values import ConversionOptions, Precision, TensorSpec
 
 Progress = Callable[[str], None]
 
@@ -94,16 +94,17 @@ def _prepare(asked: ConvertRequest, source: Source, progress: Progress) -> Prepa
     warnings = range_warnings(calibration, data) if calibration is not None and data is not None else ()
     return Prepared(
         request=request, source=source, inputs=inputs, calibration=calibration, data=data, reference=reference,
-        counted=source.count(), exits=_exits(request, source), warnings=warnings, notes=notes,
+        counted=source.count(), options=_options(request, source), warnings=warnings, notes=notes,
     )  # fmt: skip
 
 
-def _exits(request: ConvertRequest, source: Source) -> tuple[str, ...]:
-    """Return the outputs that are exits: those the user named, else those the source itself knows of."""
-    outputs = tuple(spec.name for spec in source.outputs)
-    if request.split_at == ("exits",) and "exits" not in outputs:
-        return outputs
-    return request.split_at or (source.exits if isinstance(source, StagedSource) else ())
+def _options(request: ConvertRequest, source: Source) -> ConversionOptions:
+    """Return the options with the outputs that are exits: those the user named, else those the source knows of."""
+    outputs, exits = tuple(spec.name for spec in source.outputs), request.options.split_at
+    if exits == ("exits",) and "exits" not in outputs:
+        exits = outputs
+    exits = exits or (source.exits if isinstance(source, StagedSource) else ())
+    return msgspec.structs.replace(request.options, split_at=exits)
 
 
 def _load(location: str | None, request: ConvertRequest, source: Source) -> Samples | None:

@@ -72,7 +72,7 @@ class _Distance(NamedTuple):
     top1: float | None
 
 
-class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+class ParityCheck(msgspec.Struct, frozen=True, kw_only=True):
     """Figures of one output, one line for every check it failed, and for every check it was excused from.
 
     Attributes:
@@ -95,7 +95,7 @@ def compare(
     tolerance: float | None = None,
     judge_values: bool = True,
     allowances: Allowances | None = None,
-) -> tuple[Comparison, ...]:
+) -> tuple[ParityCheck, ...]:
     """Compare all outputs of a source with those of a bundle on the same inputs.
 
     Args:
@@ -111,7 +111,7 @@ def compare(
     """
     if set(reference) != set(candidate):
         missing = f"outputs differ: the source has {sorted(reference)}, the bundle {sorted(candidate)}"
-        return tuple(Comparison(figures=_no_figures(spec, inputs), failures=(missing,)) for spec in specs[:1])
+        return tuple(ParityCheck(figures=_no_figures(spec, inputs), failures=(missing,)) for spec in specs[:1])
     allowed, limit = allowances or Allowances(), RELATIVE_L2[precision] if tolerance is None else tolerance
     wanted = {name: np.asarray(value) for name, value in reference.items()}
     given = {name: np.asarray(value) for name, value in candidate.items()}
@@ -152,7 +152,7 @@ def _compare_output(
     limit: float,
     judge: bool,
     allowances: Allowances,
-) -> Comparison:
+) -> ParityCheck:
     step = allowances.steps.get(spec.name, 0.0)
     where = f"'{spec.name}' on {inputs} inputs"
     want, got = reference.astype(np.float64), candidate.astype(np.float64)
@@ -189,11 +189,11 @@ def _compare_output(
         failures = [*dead, *_judge_size(where, distance, limit), *worst]
         remedies = [_UNLIKE] if dead and precision == "int8" else []
     if spec.name in allowances.early_exits and failures and distance.cosine >= EARLY_EXIT_COSINE:
-        return Comparison(figures=figures, failures=(), excused=tuple(failures))
-    return Comparison(figures=figures, failures=tuple(failures), remedies=tuple(remedies))
+        return ParityCheck(figures=figures, failures=(), excused=tuple(failures))
+    return ParityCheck(figures=figures, failures=tuple(failures), remedies=tuple(remedies))
 
 
-def _otherwise(spec: TensorSpec, reference: Array, candidate: Array, inputs: str) -> Comparison | None:
+def _otherwise(spec: TensorSpec, reference: Array, candidate: Array, inputs: str) -> ParityCheck | None:
     """Return the failure of an output of another shape or dtype; None where both are the source's."""
     where = f"'{spec.name}' on {inputs} inputs"
     if reference.shape != candidate.shape:
@@ -215,7 +215,7 @@ def _by(
 
 def _compare_whole_numbers(
     spec: TensorSpec, reference: Mapping[str, Array], candidate: Mapping[str, Array], inputs: str, by: Judgement
-) -> Comparison:
+) -> ParityCheck:
     found = agree(spec.name, reference, candidate, by._replace(batch_axis=spec.batch_axis))
     figures = OutputParity(
         output=spec.name,
@@ -225,7 +225,7 @@ def _compare_whole_numbers(
         places=found.places,
     )
     failures = (f"'{spec.name}' on {inputs} inputs: {found.failure}",) if found.failure else ()
-    return Comparison(figures=figures, failures=failures, remedies=(_UNEQUAL[by.precision == "int8"],) * len(failures))
+    return ParityCheck(figures=figures, failures=failures, remedies=(_UNEQUAL[by.precision == "int8"],) * len(failures))
 
 
 def _samples(spec: TensorSpec, values: Array) -> int:
@@ -339,5 +339,5 @@ def _no_figures(spec: TensorSpec, inputs: str) -> OutputParity:
     return OutputParity(output=spec.name, inputs=inputs, samples=0)
 
 
-def _failed(spec: TensorSpec, inputs: str, failure: str, remedies: tuple[str, ...] = ()) -> Comparison:
-    return Comparison(figures=_no_figures(spec, inputs), failures=(failure,), remedies=remedies)
+def _failed(spec: TensorSpec, inputs: str, failure: str, remedies: tuple[str, ...] = ()) -> ParityCheck:
+    return ParityCheck(figures=_no_figures(spec, inputs), failures=(failure,), remedies=remedies)

@@ -5,11 +5,11 @@ import pytest
 
 from ipj_edge.protocols import Array
 from ipj_edge.runtime import slices
-from ipj_edge.runtime.parity import Comparison, compare
+from ipj_edge.runtime.parity import ParityCheck, compare
 from ipj_edge.values import Precision, TensorSpec
 
 
-def _compared(want: Array, got: Array, precision: Precision, *, batched: bool = True, **more: bool) -> Comparison:
+def _compared(want: Array, got: Array, precision: Precision, *, batched: bool = True, **more: bool) -> ParityCheck:
     spec = TensorSpec(name="y", shape=want.shape, dtype=str(want.dtype), batch_axis=0 if batched else None)
     (one,) = compare((spec,), {"y": want}, {"y": got}, precision=precision, inputs="calibration", **more)  # type: ignore[arg-type]
     return one

@@ -5,7 +5,7 @@ import pytest
 
 from ipj_edge.bundles.manifest import OutputParity
 from ipj_edge.protocols import Array
-from ipj_edge.runtime.parity import Comparison, compare
+from ipj_edge.runtime.parity import ParityCheck, compare
 from ipj_edge.values import Precision, TensorSpec
 
 FLOATS: tuple[Precision, ...] = ("fp32", "fp16", "bf16")
@@ -13,7 +13,7 @@ FLOATS: tuple[Precision, ...] = ("fp32", "fp16", "bf16")
 
 def _compared(
     want: dict[str, Array], got: dict[str, Array], precision: Precision, inputs: str = "calibration", **more: float
-) -> Comparison:
+) -> ParityCheck:
     specs = [
         TensorSpec(name=name, shape=("batch", *value.shape[1:]), dtype=str(value.dtype)) for name, value in want.items()
     ]
@@ -21,7 +21,7 @@ def _compared(
     return compared[-1]
 
 
-def _one(want: Array, got: Array, precision: Precision, inputs: str = "calibration", **more: float) -> Comparison:
+def _one(want: Array, got: Array, precision: Precision, inputs: str = "calibration", **more: float) -> ParityCheck:
     return _compared({"y": want}, {"y": got}, precision, inputs, **more)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from ipj_edge.errors import SourceError, UnsupportedError, typed_line
 from ipj_edge.plugins import needs
 from ipj_edge_converters.onnx.graphs import all_nodes, all_tensors, opset_of
+from ipj_edge_converters.onnx.source.order import ordered
 
 _OLDEST_OPSET = 7
 _LARGEST_BYTES = 2**31  # protobuf cannot hold more in one message
@@ -37,6 +38,7 @@ def read_onnx(path: Path) -> tuple[Any, str]:
     _check_versions(model, path.name)
     _check_operators(model, path.name)
     hashes = [hashlib.sha256(content), *(_sha256(data) for data in _load_external(model, path))]
+    model = ordered(model, path.name)
     if len(hashes) == 1:
         return model, hashes[0].hexdigest()
     return model, hashlib.sha256(b"".join(part.digest() for part in hashes)).hexdigest()

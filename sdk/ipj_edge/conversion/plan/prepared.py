@@ -8,7 +8,7 @@ from ipj_edge.conversion.plan.reference import Reference
 from ipj_edge.conversion.plan.request import ConvertRequest
 from ipj_edge.protocols import MacCount, Source
 from ipj_edge.samples.data import Samples
-from ipj_edge.values import Precision, TensorSpec
+from ipj_edge.values import ConversionOptions, TensorSpec
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,8 +22,7 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
         data: Data of the accuracy gate.
         reference: What the source answers.
         counted: Multiply-accumulates and weights.
-        exits: Outputs that are exits; empty for a plain model.
-        stage_precisions: Precision of every stage of an int8 bundle; empty = all int8.
+        options: How to convert, as far as it is decided: ``split_at`` names outputs, empty for a plain model.
         warnings: What the user should know about the data.
         notes: What a reader of the manifest has to know about the inputs.
     """
@@ -35,7 +34,6 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     data: Samples | None
     reference: Reference
     counted: MacCount
-    exits: tuple[str, ...] = ()
-    stage_precisions: tuple[Precision, ...] = ()
+    options: ConversionOptions
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
