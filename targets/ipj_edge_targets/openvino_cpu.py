@@ -30,6 +30,7 @@ class OpenvinoCpu:
     engine = "openvino"
     precisions: tuple[Precision, ...] = ("fp32", "bf16", "int8")
     boundaries: tuple[Boundary, ...] = ("package", "board", "wall")
+    checks_files = True
 
     def availability(self) -> Availability:
         """Say whether openvino is installed and finds a CPU it can use."""
@@ -65,7 +66,7 @@ class OpenvinoCpu:
                 precision=_EXECUTION_PRECISION[stage.precision],
                 settings=settings,
             )
-            sessions.append(OpenvinoSession(stage, CompiledForms(request, bundle.path / stage.file, stage)))
+            sessions.append(OpenvinoSession(stage, CompiledForms(request, bundle, stage)))
         return tuple(sessions)
 
 
@@ -133,6 +134,8 @@ class OpenvinoSession:
         lane = self._lanes.get(shapes)
         if lane is None or lane.fixed is None:
             return
+        # Out of use while its tensors and its list of them differ: an interrupt here costs a new lane, no wrong answer.
+        del self._lanes[shapes]
         for port in self.stage.takes:
             self._opened().adopt(lane.request, port, feeds[port.name])
         self._lanes[shapes] = lane._replace(inputs=tuple((name, feeds[name]) for name in self._names))

@@ -15,6 +15,9 @@ from ipj_edge.values import Port, Precision, Preprocessing, Scheme, TensorSpec
 SCHEMA_VERSION = 1
 MANIFEST_NAME = "manifest.json"
 GOLDEN_NAME = "golden.npz"
+# What may come into a bundle's folder after it was published: tuned exits (sealed by a digest of their own), the proof
+# on its device and the signature (both name the manifest's digest).
+LATER_NAMES = ("exits.json", "verified.json", "signature.json")
 SUFFIX = ".ipj"
 
 
@@ -259,7 +262,14 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Bundle(msgspec.Struct, frozen=True, kw_only=True):
-    """An opened bundle: its folder and its manifest."""
+    """An opened bundle.
+
+    Attributes:
+        path: Its folder.
+        manifest: Its manifest.
+        unchecked: Recorded files whose hashes were left to whoever loads them; see `ipj_edge.bundles.sealed_files`.
+    """
 
     path: Path
     manifest: Manifest
+    unchecked: frozenset[str] = frozenset()

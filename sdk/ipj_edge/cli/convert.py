@@ -96,6 +96,11 @@ if TYPE_CHECKING:
 @click.option("--name", default="", help="Name of the bundles. Default: the source's.")
 @click.option("--seed", default=0, show_default=True, type=Number(limits.SEED), help="Seed of the random inputs.")
 @click.option("--force", is_flag=True, help="Replace bundles that are there.")
+@click.option(
+    "--sign",
+    type=click.Path(path_type=Path),
+    help="Sign the bundles with this private key (Ed25519, PEM); `verify --key` checks it.",
+)
 @click.option("--json", "json_path", metavar="FILE", help="Also write what came of it as JSON; - is stdout.")
 def command(**options: Any) -> int:
     """Convert a model into a proven bundle for each target.
