@@ -125,12 +125,14 @@ class ParityError(ConversionError):
 
     Attributes:
         failures: One line for every check that failed.
+        remedies: What to do about them; empty where nobody knows.
     """
 
-    def __init__(self, failures: tuple[str, ...]) -> None:
-        self.failures = failures
+    def __init__(self, failures: tuple[str, ...], remedies: tuple[str, ...] = ()) -> None:
+        self.failures, self.remedies = failures, remedies
         shown = "; ".join(failures[:3]) + (f"; and {len(failures) - 3} more" if len(failures) > 3 else "")
-        super().__init__(f"the converted model answers differently from its source: {shown}")
+        what_to_do = "".join(f"; {remedy}" for remedy in remedies)
+        super().__init__(f"the converted model answers differently from its source: {shown}{what_to_do}")
 
 
 class EngineCrashError(ConversionError):

@@ -80,7 +80,7 @@ def seal_file(bundle: Bundle, name: str) -> SealedFile:
     shown = bundle.path / name
     record = next((each for each in bundle.manifest.files if each.path == name), None)
     if record is None:
-        raise BundleError(f"{shown} is none of the files the manifest records; copy the bundle again")
+        raise BundleError(f"'{name}' is none of the files the manifest records; copy the bundle again")
     try:
         with opened_folder(bundle.path) as folder, opened_inside(folder, name, shown) as source:
             if os.fstat(source).st_size != record.size_bytes:

@@ -159,7 +159,12 @@ def _classes(request: ConvertRequest, data: Samples | None, calibration: Samples
     if request.labels:
         return len(request.labels)
     for samples in (data, calibration):
-        if samples is not None and samples.labels is not None and samples.labels.dtype.kind in "iu":
+        if (
+            samples is not None
+            and samples.labels is not None
+            and samples.labels.dtype.kind in "iu"
+            and samples.labels.ndim == 1
+        ):
             return int(samples.labels.max()) + 1
     return None
 

@@ -259,7 +259,7 @@ def test_a_broken_file_is_one_clear_line(bundle, harm):
     (bundle.path / "manifest.json").write_bytes(msgspec.json.encode(bundle.manifest))
     harm(bundle.path / "model.onnx")
     (line,) = in_a_child(bundle.path)
-    assert line.startswith(("onnxruntime cannot load 'model.onnx': ", f"{bundle.path / 'model.onnx'} is none"))
+    assert line.startswith(("onnxruntime cannot load 'model.onnx': ", "'model.onnx' is none"))
     assert str(bundle.path) not in line
 
 
