@@ -11,7 +11,7 @@ from typing import Any
 
 from ipj_edge.bundles.placement import OperatorPlacement, Placement
 from ipj_edge_converters.edgetpu.limits import SECOND_SUBGRAPH, why_not
-from ipj_edge_converters.edgetpu.operator import Operator
+from ipj_edge_converters.edgetpu.operator import GraphOperator
 from ipj_edge_converters.tflite import file as tflite_file
 from ipj_edge_converters.tflite.counting import macs_of
 
@@ -22,7 +22,7 @@ def predict(model: Any) -> Placement:
     """Predict the placement of a file's main graph."""
     graph, names = model.subgraphs[0], tflite_file.operator_names(model)
     operators = list(graph.operators or [])
-    reasons = [why_not(Operator(model, graph, each, names[each.opcodeIndex])) for each in operators]
+    reasons = [why_not(GraphOperator(model, graph, each, names[each.opcodeIndex])) for each in operators]
     parts = subgraphs(graph, [not reason for reason in reasons])
     return Placement(
         found_by="table",

@@ -8,11 +8,12 @@ from typing import Any
 
 from ipj_edge.protocols import Feeds, MacCount, Source, TfliteForm
 from ipj_edge.values import Precision, TensorSpec
+from ipj_edge_converters.sources.batch_proof import SizedInputs
 from ipj_edge_converters.sources.feeds import check_feeds
 from ipj_edge_converters.sources.origin import Origin
 from ipj_edge_converters.tflite.counting import count_tflite
-from ipj_edge_converters.tflite.entry import Entry
-from ipj_edge_converters.tflite.source.reference import Reference
+from ipj_edge_converters.tflite.entry import TfliteEntry
+from ipj_edge_converters.tflite.source.reference import TfliteReference
 from ipj_edge_converters.tflite.source.specs import batch_of, to_real, to_stored
 
 
@@ -23,6 +24,7 @@ class TfliteSource:
 
     Attributes:
         notes: What a reader of a bundle's manifest has to know.
+        only_size: Why it takes one size along its first axis only; empty where it takes any number of samples.
     """
 
     forms: tuple[str, ...] = ("tflite",)
@@ -31,17 +33,18 @@ class TfliteSource:
         self,
         origin: Origin,
         path: Path,
-        entry: Entry,
-        inputs: tuple[TensorSpec, ...],
+        entry: TfliteEntry,
+        sized: SizedInputs,
         outputs: tuple[TensorSpec, ...],
-        reference: Reference,
+        reference: TfliteReference,
         *,
         model: Any,
         notes: tuple[str, ...],
     ) -> None:
         self.kind, self.name, self.file, self.sha256 = origin.kind, origin.name, origin.file, origin.sha256
         self.precision: Precision = origin.precision
-        self.inputs, self.outputs, self.notes = inputs, outputs, notes
+        self.inputs, self.only_size = sized.inputs, sized.only_size
+        self.outputs, self.notes = outputs, notes
         self.versions = {"ai-edge-litert": version("ai-edge-litert")}
         self._path, self._entry, self._reference, self._model = path, entry, reference, model
 

@@ -13,9 +13,10 @@ from ipj_edge.benchmark.suite.file import Cell, Suite
 from ipj_edge.benchmark.suite.state import SuiteState
 from ipj_edge.energy import check_named
 from ipj_edge.errors import DataError
+from ipj_edge.limits import DURATION_S
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True):
+class SuiteProgress(msgspec.Struct, frozen=True, kw_only=True):
     """Where a suite stands.
 
     Attributes:
@@ -31,7 +32,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     left_s: float
 
 
-def run_suite(suite: Suite, state: SuiteState, on_progress: Callable[[Progress], None] | None = None) -> None:
+def run_suite(suite: Suite, state: SuiteState, on_progress: Callable[[SuiteProgress], None] | None = None) -> None:
     """Measure what is missing: every cell its rounds, noisy ones more until their error or time is reached.
 
     Raises:
@@ -53,7 +54,7 @@ def run_suite(suite: Suite, state: SuiteState, on_progress: Callable[[Progress],
             left = len(_missing(suite, state))
             done = sum(state.rounds(one) for one in suite.cells)
             mean_s = (time.monotonic() - start) / measured
-            on_progress(Progress(cell=cell.name, done=done, total=done + left, left_s=left * mean_s))
+            on_progress(SuiteProgress(cell=cell.name, done=done, total=done + left, left_s=left * mean_s))
 
 
 def finished(suite: Suite, state: SuiteState) -> Iterator[tuple[Cell, Case]]:
@@ -90,4 +91,4 @@ def _is_done(cell: Cell, state: SuiteState, count: int) -> bool:
 def _one_round(cell: Cell, rounds: int) -> BenchOptions:
     """Return options that measure one round's share of the windows and stop."""
     windows = -(-cell.options.windows // rounds)
-    return msgspec.structs.replace(cell.options, windows=windows, max_s=0.0)
+    return msgspec.structs.replace(cell.options, windows=windows, max_s=DURATION_S.low)  # no window is shorter
