@@ -70,11 +70,18 @@ class OpenvinoCpu:
                 openvino=openvino,
                 core=core,
                 batch_names=batch_names,
-                precision=_EXECUTION_PRECISION[stage.precision],
+                precision=_promised(stage),
                 settings=settings,
             )
             sessions.append(OpenvinoSession(stage, CompiledForms(request, bundle, stage)))
         return tuple(sessions)
+
+
+def _promised(stage: StageSpec) -> str:
+    """Return the precision to hold the engine to: of an int8 file in which nothing computes in integers, float32."""
+    operators = stage.operators
+    all_float = operators.total == len(operators.float_operators)
+    return "f32" if stage.precision == "int8" and all_float else _EXECUTION_PRECISION[stage.precision]
 
 
 def _batch_names(bundle: Bundle) -> frozenset[str]:

@@ -42,6 +42,8 @@ def count_onnx(model: Any, inputs: Sequence[TensorSpec]) -> MacCount:
             raise _UncountableError(f"the work for a batch of {batch} is not a multiple of one sample's")
     except _UncountableError as error:
         return MacCount(macs=None, reason=str(error), parameters=parameters)
+    except Exception as error:  # noqa: BLE001 # a count is not worth a conversion
+        return MacCount(macs=None, reason=f"counting failed: {typed_line(error)}", parameters=parameters)
     return MacCount(macs=total // batch, parameters=parameters)
 
 
@@ -54,7 +56,7 @@ def node_macs(node: Any, shapes: ShapeTable) -> int | None:
     """
     try:
         return _node_macs(node, shapes)
-    except _UncountableError:
+    except Exception:  # noqa: BLE001 # a count is not worth a conversion
         return None
 
 

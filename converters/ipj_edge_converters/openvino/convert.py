@@ -14,9 +14,9 @@ from ipj_edge.values import Port, Precision, Scheme, TensorSpec
 from ipj_edge_converters.onnx.files import load_onnx
 from ipj_edge_converters.openvino.file import XML_NAME, import_openvino, write
 from ipj_edge_converters.openvino.onnx_reading import onnx_names, read_onnx
-from ipj_edge_converters.openvino.operators import count_operators
+from ipj_edge_converters.openvino.operators import count_operators, in_integers
 from ipj_edge_converters.openvino.quantize import quantize
-from ipj_edge_converters.openvino.stages import stage_and_convert
+from ipj_edge_converters.openvino.stages import StagedOnnx, stage_and_convert
 from ipj_edge_converters.quantization.instruction_sets import assumed_by_quantized, has_exact_dot_products
 from ipj_edge_converters.quantization.keep_float import NamedOperator, matching
 from ipj_edge_converters.quantization.promised import check_integers
@@ -26,6 +26,9 @@ from ipj_edge_converters.sources.forms import onnx_path
 _NO_OPERATORS = frozenset(("Constant", "Const", "Parameter", "Result"))
 
 
+_IN_FLOAT_NOTE = (
+    "openvino has no integer kernels for the quantized operators of this source: it computes them in float32"
+)
 _BF16_NOTE = "the file holds float32 weights; the engine computes it in bfloat16"
 
 
@@ -74,11 +77,14 @@ class ToOpenvino:
         model.set_friendly_name(task.source.name)
         write(model, task.into, names)
         operators = count_operators(task.into / XML_NAME)
-        if task.precision == "int8":
+        notes = notes_on_strays(strays, task.options.ranges)
+        if quantizing:
             check_integers(operators, task.options.keep_float)
             _check_kept(operators, kept, task)
+        elif task.precision == "int8" and not isinstance(task.source, StagedOnnx):
+            operators, notes = _as_engine_computes(task, operators)
         tools = ("openvino", "nncf") if quantizing else ("openvino",)
-        return _stage_files(task, operators, isa, tools, notes_on_strays(strays, task.options.ranges))
+        return _stage_files(task, operators, isa, tools, notes)
 
 
 def _assumed(task: ConversionTask, path: Path) -> str:
@@ -119,6 +125,14 @@ def _kept_in_float(model: Any, task: ConversionTask, names: set[str]) -> tuple[A
         if each.get_type_name() not in _NO_OPERATORS
     ]
     return model, tuple(each.name for each in matching(task.options.keep_float, layers))
+
+
+def _as_engine_computes(task: ConversionTask, operators: OperatorCount) -> tuple[OperatorCount, tuple[str, ...]]:
+    """Return the operators of a source's own integers, all in floating point where the engine computes them so."""
+    path = task.into / XML_NAME
+    if operators.total > len(operators.float_operators) and in_integers(path):
+        return operators, ()
+    return count_operators(path, all_float=True), (_IN_FLOAT_NOTE,)
 
 
 def _check_kept(operators: OperatorCount, kept: tuple[str, ...], task: ConversionTask) -> None:

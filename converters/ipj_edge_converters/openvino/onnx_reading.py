@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ipj_edge.errors import ConversionError, UnsupportedError, telling_line
+from ipj_edge.errors import UnsupportedError, telling_line
 from ipj_edge.plugins import needs
 from ipj_edge_converters.openvino.file import NOISE, import_openvino
 
@@ -20,20 +20,17 @@ def read_onnx(path: Path) -> Any:
     """Read an ONNX file as an ``openvino.Model``.
 
     Raises:
-        UnsupportedError: openvino has no such operator; names it.
-        ConversionError: openvino cannot convert the model for another reason.
+        UnsupportedError: openvino has no such operator, which is named, or cannot convert the model for another
+            reason.
     """
     openvino = import_openvino()
-    from openvino.frontend import GeneralFailure, OpConversionFailure, OpValidationFailure
-    from openvino.tools.ovc.error import BasicError
-
     try:
         return openvino.convert_model(path)
-    except (OpConversionFailure, OpValidationFailure, GeneralFailure, BasicError, RuntimeError) as error:
+    except Exception as error:  # its front end has classes of its own and lets those of Python through
         raise _explained(error) from error
 
 
-def _explained(error: Exception) -> ConversionError:
+def _explained(error: Exception) -> UnsupportedError:
     """Tell an operator that openvino lacks from one it cannot convert as this model uses it."""
     message = str(error)
     lacking, failed, reason = _NO_RULE.search(message), _FAILED.search(message), _REASON.search(message)
@@ -50,7 +47,7 @@ def _explained(error: Exception) -> ConversionError:
             "change the model or choose another target",
             operators,
         )
-    return ConversionError(f"openvino cannot convert this model: {telling_line(error, NOISE, last=True)}")
+    return UnsupportedError(f"openvino cannot convert this model: {telling_line(error, NOISE, last=True)}")
 
 
 def _operators(listed: str) -> tuple[str, ...]:

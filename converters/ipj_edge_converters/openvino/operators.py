@@ -12,6 +12,7 @@ from typing import NamedTuple
 from xml.etree import ElementTree
 
 from ipj_edge.bundles.manifest import OperatorCount
+from ipj_edge_converters.openvino.file import import_openvino
 
 _FLOAT = {"FP64", "FP32", "FP16", "BF16"}
 _EIGHT_BITS = {"I8", "U8", "I4", "U4"}
@@ -26,6 +27,7 @@ _ELEMENTWISE = {
     "Minimum", "Mish", "Multiply", "Negative", "PReLU", "Power", "ReLU", "Selu", "Sigmoid", "SoftPlus",
     "SoftSign", "Sqrt", "SquaredDifference", "Subtract", "Swish", "Tanh",
 }  # fmt: skip
+_PRODUCTS = {"Convolution", "Deconvolution", "FullyConnected", "MatMul", "RNNCell", "RNNSeq"}
 
 
 class _Layer(NamedTuple):
@@ -36,17 +38,35 @@ class _Layer(NamedTuple):
     inputs: tuple[str, ...]
 
 
-def count_operators(path: Path) -> OperatorCount:
-    """Count the operators of a saved file, the bodies of loops and branches included."""
+def count_operators(path: Path, *, all_float: bool = False) -> OperatorCount:
+    """Count the operators of a saved file, the bodies of loops and branches included.
+
+    Args:
+        path: The file.
+        all_float: The engine computes all of them in floating point, whatever the file would allow.
+    """
     root = ElementTree.parse(path).getroot()
     total = 0
     floats: list[str] = []
     for graph in root.iter():
         if graph.find("layers") is not None:
             computing, in_float = _Graph(graph).count()
-            total += computing
-            floats += in_float
+            total += len(computing)
+            floats += computing if all_float else in_float
     return OperatorCount(total=total, float_operators=tuple(floats))
+
+
+def in_integers(path: Path) -> bool:
+    """Say whether the engine takes an integer kernel for any product of a file, or has no product to say it of.
+
+    The operators of a file that was quantized elsewhere are no promise: the engine has kernels for some layouts of
+    scales and zero points only, and computes the others in float32.
+    """
+    openvino = import_openvino()
+    compiled = openvino.Core().compile_model(path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    facts = [operator.get_rt_info() for operator in compiled.get_runtime_model().get_ops()]
+    kernels = {each["runtimePrecision"].value for each in facts if each["layerType"].value in _PRODUCTS}
+    return not kernels or bool(kernels & {"i8", "u8"})
 
 
 class _Graph:
@@ -71,11 +91,11 @@ class _Graph:
                 self._fixed.add(identity)
             self._given[identity] = self._gives(identity, layer)
 
-    def count(self) -> tuple[int, list[str]]:
-        """Return how many operators compute, and the names of those that do in floating point."""
+    def count(self) -> tuple[list[str], list[str]]:
+        """Return the names of the operators that compute, and of those that do in floating point."""
         computing = {key: layer for key, layer in self._layers.items() if self._computes(key, layer)}
         in_float = [layer.name for key, layer in computing.items() if self._given[key] == "float"]
-        return len(computing), in_float
+        return [layer.name for layer in computing.values()], in_float
 
     def _computes(self, identity: str, layer: _Layer) -> bool:
         plumbing = layer.kind in _BOOKKEEPING or layer.kind in _MOVES or identity in self._fixed

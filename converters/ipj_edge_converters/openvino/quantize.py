@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ipj_edge.errors import ConversionError, telling_line
+from ipj_edge.errors import UnsupportedError, telling_line
 from ipj_edge.plugins import needs
 from ipj_edge.protocols import Array
 from ipj_edge.values import TensorSpec, TrainedRanges
@@ -49,7 +49,7 @@ def quantize(
         The quantized model, and the names of the trained ranges that match none of its tensors.
 
     Raises:
-        ConversionError: NNCF cannot quantize this model.
+        UnsupportedError: NNCF cannot quantize this model.
     """
     samples = _samples(model, calibration, inputs)
     with _quiet_nncf() as nncf:
@@ -70,9 +70,9 @@ def quantize(
                 ignored_scope=nncf.IgnoredScope(names=list(kept)) if kept else None,
                 advanced_parameters=advanced,
             )
-        except (nncf.ValidationError, nncf.InternalError, nncf.UnsupportedModelError, RuntimeError) as error:
+        except Exception as error:  # its classes have no common base, and numpy's errors come through
             why = telling_line(error, NOISE, last=True)
-            raise ConversionError(f"nncf cannot quantize this model: {why}") from error
+            raise UnsupportedError(f"nncf cannot quantize this model: {why}") from error
     strays = () if ranges is None else set_trained_ranges(made, model, samples, ranges)
     return made, strays
 

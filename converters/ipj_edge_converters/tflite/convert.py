@@ -147,7 +147,7 @@ def _example(spec: TensorSpec, batch: int) -> Array:
     return np.zeros(static_shape(spec, batch), dtype=spec.dtype)
 
 
-def _conversion_failure(error: Exception) -> ConversionError:
+def _conversion_failure(error: Exception) -> UnsupportedError:
     """Return one line that names the operator the conversion failed at, where there is one."""
     told = str(error)
     missing = _MISSING_LOWERING.search(told) or _FAILING_NODE.search(told)
@@ -158,7 +158,7 @@ def _conversion_failure(error: Exception) -> ConversionError:
             f"TFLite has no form of '{operator}'{why}: replace it in the model or choose another target",
             (operator,),
         )
-    return ConversionError(f"litert-torch could not convert the model: {typed_line(error)}")
+    return UnsupportedError(f"litert-torch could not convert the model: {typed_line(error)}")
 
 
 def check_kernels(data: bytes) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ipj_edge.errors import ConversionError, UnsupportedError, typed_line
+from ipj_edge.errors import UnsupportedError, typed_line
 from ipj_edge.plugins import needs
 from ipj_edge.values import TensorSpec
 from ipj_edge_converters.onnx.files import rename_dimension, save_onnx, set_dimension
@@ -23,12 +23,10 @@ def write_onnx(exported: Any, inputs: Sequence[TensorSpec], outputs: Sequence[Te
     """Write a program as ONNX under the names of its inputs and outputs, weights inline.
 
     Raises:
-        UnsupportedError: ONNX cannot express an operator; names it.
-        ConversionError: the exporter failed for another reason.
+        UnsupportedError: the exporter cannot express the program; names the operator where it tells which.
     """
     with needs("convert"):
         import torch
-        from torch.onnx.errors import OnnxExporterError
     try:
         with quiet("torch.onnx", "torch.export", "onnxscript", "onnx_ir"):
             program = torch.onnx.export(
@@ -40,7 +38,7 @@ def write_onnx(exported: Any, inputs: Sequence[TensorSpec], outputs: Sequence[Te
                 external_data=False,
                 verbose=False,
             )
-    except OnnxExporterError as error:
+    except Exception as error:  # the exporter raises its own class and whatever its parts raise
         raise _explained(error) from error
     model = program.model_proto
     _declare_sizes(model, inputs)
@@ -58,7 +56,7 @@ def _declare_sizes(model: Any, inputs: Sequence[TensorSpec]) -> None:
                 rename_dimension(model, size.dim_param, str(wanted))
 
 
-def _explained(error: BaseException) -> ConversionError:
+def _explained(error: BaseException) -> UnsupportedError:
     """Find the operators an exporter's error is about."""
     chain: list[BaseException] = []
     current: BaseException | None = error
@@ -69,4 +67,4 @@ def _explained(error: BaseException) -> ConversionError:
     operators = tuple(sorted(set(_ATEN.findall(str(cause)))))
     if operators:
         return UnsupportedError(f"ONNX cannot express the operator {', '.join(operators)}", operators)
-    return ConversionError(f"torch's ONNX exporter failed: {typed_line(cause)}")
+    return UnsupportedError(f"torch's ONNX exporter cannot express this model: {typed_line(cause)}")

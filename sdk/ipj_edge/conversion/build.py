@@ -24,9 +24,9 @@ from ipj_edge.conversion.prove.proof import batch_probes, check_real_inputs, gat
 from ipj_edge.conversion.prove.trial import TrialResult, run_trial
 from ipj_edge.conversion.publish import FULL
 from ipj_edge.errors import (
-    ConversionError,
     DestinationError,
     IpjEdgeError,
+    UnsupportedError,
     typed_line,
 )
 from ipj_edge.protocols import ConversionTask, Converter, Source, StageFiles
@@ -111,7 +111,8 @@ def _convert(prepared: Prepared, converter: Converter, target: str, precision: P
             ) from error
         if isinstance(error, IpjEdgeError):
             raise
-        raise ConversionError(f"'{converter.name}' failed: {typed_line(error)}") from error
+        # Nothing was made that could be wrong: what a tool could not do is not supported.
+        raise UnsupportedError(f"'{converter.name}' cannot convert this model: {typed_line(error)}") from error
 
 
 def _options(prepared: Prepared, precision: Precision) -> ConversionOptions:

@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from ipj_edge.errors import ConversionError, UnsupportedError, typed_line
+from ipj_edge.errors import UnsupportedError, typed_line
 from ipj_edge.plugins import needs
 from ipj_edge_converters.onnx.files import load_onnx
 from ipj_edge_converters.onnx.graphs import all_nodes
@@ -36,8 +36,7 @@ def quantize_dynamically(source: Path, *, keep_float: tuple[str, ...], reduce_ra
 
     Raises:
         ConfigError: a pattern matches no operator.
-        UnsupportedError: nothing in the model has a dynamic integer form.
-        ConversionError: the quantizer failed.
+        UnsupportedError: nothing in the model has a dynamic integer form, or the quantizer failed.
     """
     with needs("convert"):
         import onnx
@@ -61,7 +60,7 @@ def quantize_dynamically(source: Path, *, keep_float: tuple[str, ...], reduce_ra
                     extra_options={"MatMulConstBOnly": True},
                 )
             except Exception as error:
-                raise ConversionError(f"onnxruntime's quantizer failed: {typed_line(error)}") from error
+                raise UnsupportedError(f"onnxruntime's quantizer failed: {typed_line(error)}") from error
             return load_onnx(written)
 
         model = made(quantizer_names(ready, excluded))

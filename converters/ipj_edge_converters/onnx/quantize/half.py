@@ -7,7 +7,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from ipj_edge.errors import ConversionError, typed_line
+from ipj_edge.errors import UnsupportedError, typed_line
 from ipj_edge.plugins import needs
 from ipj_edge_converters.onnx.files import load_onnx
 from ipj_edge_converters.onnx.graphs import all_graphs, all_nodes
@@ -27,7 +27,7 @@ def halve(source: Path, *, keep_float: tuple[str, ...], half_io: bool) -> Any:
 
     Raises:
         ConfigError: a pattern matches no operator.
-        ConversionError: the converter failed.
+        UnsupportedError: the converter failed.
     """
     with needs("convert"):
         float16 = import_module("onnxruntime.transformers.float16")
@@ -37,7 +37,7 @@ def halve(source: Path, *, keep_float: tuple[str, ...], half_io: bool) -> Any:
         with quiet("root", "onnxruntime"):
             half = float16.convert_float_to_float16(model, keep_io_types=not half_io, node_block_list=excluded)
     except Exception as error:
-        raise ConversionError(f"onnxruntime's float16 converter failed: {typed_line(error)}") from error
+        raise UnsupportedError(f"onnxruntime's float16 converter failed: {typed_line(error)}") from error
     for graph in all_graphs(half.graph):
         # It declares float16 for what the operators left out give in float32; the true types are inferred anew.
         del graph.value_info[:]

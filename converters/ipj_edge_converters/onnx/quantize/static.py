@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ipj_edge.errors import ConversionError, DataError, UnsupportedError, typed_line
+from ipj_edge.errors import DataError, UnsupportedError, typed_line
 from ipj_edge.plugins import needs
 from ipj_edge.protocols import Array, ConversionTask
 from ipj_edge.values import TensorSpec, TrainedRanges
@@ -93,8 +93,8 @@ def quantize(
     Raises:
         ConfigError: a pattern matches no operator.
         DataError: an input has no calibration data.
-        UnsupportedError: the model is too old for the quantizer and cannot be brought up to date.
-        ConversionError: the quantizer failed.
+        UnsupportedError: the model is too old for the quantizer and cannot be brought up to date, or the quantizer
+            failed.
     """
     with needs("convert"):
         import onnx
@@ -127,7 +127,7 @@ def quantize(
                 calibrate_method=CalibrationMethod.MinMax,
             )
         except Exception as error:
-            raise ConversionError(f"onnxruntime's quantizer failed: {typed_line(error)}") from error
+            raise UnsupportedError(f"onnxruntime's quantizer failed: {typed_line(error)}") from error
         model = load_onnx(written)
         check_kept(ready, model, excluded)
         hold_in_float(model, excluded)

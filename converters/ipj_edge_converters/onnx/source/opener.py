@@ -53,7 +53,7 @@ class OnnxOpener:
             described.inputs,
             described.outputs,
             described.reference,
-            notes=notes,
+            notes=(*notes, *described.reference.notes),
             max_batch=request.max_batch,
             only_size=described.only_size,
         )

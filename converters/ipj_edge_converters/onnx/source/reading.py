@@ -6,9 +6,10 @@ import hashlib
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from ipj_edge.errors import SourceError, UnsupportedError, typed_line
+from ipj_edge.errors import ConversionError, SourceError, UnsupportedError, typed_line
 from ipj_edge.plugins import needs
 from ipj_edge_converters.onnx.graphs import all_nodes, all_tensors, opset_of
+from ipj_edge_converters.onnx.runtime import plain_session
 from ipj_edge_converters.onnx.source.order import ordered
 
 _OLDEST_OPSET = 7
@@ -22,7 +23,7 @@ def read_onnx(path: Path) -> tuple[Any, str]:
 
     Raises:
         SourceError: a file is missing or cut short, is not ONNX, or is of a version this onnx does not know.
-        UnsupportedError: it needs operators that no standard defines; names them.
+        UnsupportedError: it needs operators that neither a standard nor onnxruntime has; names them.
     """
     with needs("convert"):
         import onnx
@@ -36,9 +37,9 @@ def read_onnx(path: Path) -> tuple[Any, str]:
     if not model.graph.node or not model.ir_version:
         raise SourceError(f"'{path.name}' holds no ONNX graph")
     _check_versions(model, path.name)
-    _check_operators(model, path.name)
     hashes = [hashlib.sha256(content), *(_sha256(data) for data in _load_external(model, path))]
     model = ordered(model, path.name)
+    _check_operators(model, path.name)
     if len(hashes) == 1:
         return model, hashes[0].hexdigest()
     return model, hashlib.sha256(b"".join(part.digest() for part in hashes)).hexdigest()
@@ -77,7 +78,7 @@ def _check_operators(model: Any, file: str) -> None:
             if (node.domain, node.op_type) not in local and not _is_known(node, onnx.defs)
         }
     )
-    if custom:
+    if custom and not _onnxruntime_loads(model, file):
         raise UnsupportedError(
             f"'{file}' needs the custom operator {', '.join(custom)}, which no engine has on its own: "
             "export the model with standard operators",
@@ -89,7 +90,16 @@ def _is_known(node: Any, definitions: Any) -> bool:
     if node.domain == "com.microsoft":
         return True  # onnxruntime itself says whether it has it
     domain = "" if node.domain == "ai.onnx" else node.domain
-    return domain in ("", "ai.onnx.ml") and bool(definitions.has(node.op_type, domain))
+    return bool(definitions.has(node.op_type, domain))
+
+
+def _onnxruntime_loads(model: Any, file: str) -> bool:
+    """Ask the engine: it has operators that no standard of today defines, from early versions of it for example."""
+    try:
+        plain_session(model, file)
+    except ConversionError:
+        return False
+    return True
 
 
 def _load_external(model: Any, path: Path) -> list[Path]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ipj_edge.errors import ConversionError, DataError, first_line
+from ipj_edge.errors import DataError, UnsupportedError, typed_line
 from ipj_edge.plugins import needs
 from ipj_edge.protocols import Array
 from ipj_edge.values import TensorSpec, TrainedRanges
@@ -82,7 +82,7 @@ def quantized(
         The quantized file, and the names of the trained ranges that match none of its tensors.
 
     Raises:
-        ConversionError: the quantizer failed on this model.
+        UnsupportedError: the quantizer failed on this model.
     """
     recipe = _recipe(tensorwise)
     leave_out(recipe, kept)
@@ -147,8 +147,8 @@ def _true_min_max(data: bytes, samples: CalibrationSamples, recipe: Any) -> Any:
         # Its progress bar cannot be turned off.
         with redirect_stderr(progress):
             calibration.calibrate({_signature_key(data): samples}, recipe)
-    except (ValueError, RuntimeError) as error:
-        raise ConversionError(f"calibration failed: {first_line(error)}") from error
+    except Exception as error:  # whatever its engine and its calibrator raise
+        raise UnsupportedError(f"ai-edge-quantizer cannot calibrate this model: {typed_line(error)}") from error
     _log.debug("calibration: %s", progress.getvalue())
     return calibration.get_model_qsvs()
 

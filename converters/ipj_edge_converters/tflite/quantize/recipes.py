@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import redirect_stderr
 from typing import Any
 
-from ipj_edge.errors import ConversionError, first_line
+from ipj_edge.errors import ConversionError, UnsupportedError, typed_line
 from ipj_edge.plugins import needs
 from ipj_edge_converters.quantization.keep_float import NamedOperator, matching
 from ipj_edge_converters.tflite import file as tflite_file
@@ -66,7 +66,7 @@ def dynamically_quantized(data: bytes, kept: Sequence[str]) -> bytes:
     """Return a float file with int8 weights whose activations are quantized anew in each inference.
 
     Raises:
-        ConversionError: the quantizer failed on this model.
+        UnsupportedError: the quantizer failed on this model.
     """
     with needs("convert"):
         from ai_edge_quantizer import qtyping, recipe_manager
@@ -80,7 +80,7 @@ def with_half_weights(data: bytes, kept: Sequence[str]) -> bytes:
     """Return a float file with its weights in float16, each followed by a DEQUANTIZE that engines fold on loading.
 
     Raises:
-        ConversionError: the quantizer failed on this model.
+        UnsupportedError: the quantizer failed on this model.
     """
     with needs("convert"):
         from ai_edge_quantizer import algorithm_manager, qtyping, recipe_manager
@@ -104,7 +104,7 @@ def apply_recipe(data: bytes, recipe: Any, statistics: Any) -> bytes:
     """Return the file quantized by a recipe, with all its buffers inline.
 
     Raises:
-        ConversionError: the quantizer failed on this model.
+        UnsupportedError: the quantizer failed on this model.
     """
     with needs("convert"):
         from ai_edge_quantizer import quantizer
@@ -113,6 +113,6 @@ def apply_recipe(data: bytes, recipe: Any, statistics: Any) -> bytes:
         with redirect_stderr(io.StringIO()):
             engine = quantizer.Quantizer(bytearray(data), recipe.get_quantization_recipe())
             result = engine.quantize(statistics, enable_progress_bar=False, enable_progress_report=False)
-    except (ValueError, RuntimeError, KeyError, NotImplementedError) as error:
-        raise ConversionError(f"ai-edge-quantizer failed on this model: {first_line(error)}") from error
+    except Exception as error:  # whatever its many transformations raise
+        raise UnsupportedError(f"ai-edge-quantizer failed on this model: {typed_line(error)}") from error
     return tflite_file.inlined(bytes(result.quantized_model))
