@@ -17,6 +17,7 @@
     │   ├── EngineCrashError           4   the engine died on the bundle (in a child process)
     │   └── AccuracyGateError          5   the saved bundle lost more accuracy than allowed
     ├── BundleError                    9   damaged, void or of an unknown version
+    │   └── MissingKernelError         9   the engine here has no kernel for an operator of it
     ├── TargetError                    6
     │   └── TargetUnavailableError     6   engine, provider, precision or instruction set not as requested
     └── ProbeError                     8
@@ -171,6 +172,10 @@ class BundleError(IpjEdgeError):
     """A bundle that is damaged, void or of an unknown version; the message names the file."""
 
     exit_code = 9
+
+
+class MissingKernelError(BundleError):
+    """The engine has no kernel for an operator of a bundle's file; the message names it."""
 
 
 class TargetError(IpjEdgeError):

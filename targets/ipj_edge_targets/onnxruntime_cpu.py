@@ -17,6 +17,7 @@ from ipj_edge.errors import (
     BundleError,
     IpjEdgeError,
     MissingDependencyError,
+    MissingKernelError,
     TargetError,
     TargetUnavailableError,
     message_lines,
@@ -32,6 +33,7 @@ PROVIDER = "CPUExecutionProvider"
 _EXECUTION_PRECISION = {"fp32": "f32", "int8": "int8", "fp16": "f32"}
 _MAX_LANES = 16
 _CODE = re.compile(r"^\d+ : [A-Z_]+ : ")
+_NO_KERNEL = re.compile(r"Could not find an implementation for (\S+) node|Fatal error: (\S+) is not a registered")
 _ERRORS_ONLY = 3
 
 Shapes = tuple[tuple[int, ...], ...]
@@ -122,11 +124,19 @@ def load(onnxruntime: Any, bundle: Bundle, name: str, options: Any, providers: l
             options.add_external_initializers_from_files_in_memory(inside, mapped, [len(each) for each in mapped])
         return onnxruntime.InferenceSession(str(copy.path), options, providers=providers)
     except engine_errors() as error:
-        file = bundle.path / name
-        raise BundleError(f"onnxruntime cannot load '{file.name}': {engine_message(error, file, copy.path)}") from error
+        raise _refused(error, bundle.path / name, copy.path) from error
     finally:
         for each in (copy, *weights):
             each.close()
+
+
+def _refused(error: Exception, file: Path, copy: Path) -> BundleError:
+    missing = _NO_KERNEL.search(str(error))
+    if missing is None:
+        return BundleError(f"onnxruntime cannot load '{file.name}': {engine_message(error, file, copy)}")
+    return MissingKernelError(
+        f"onnxruntime has no kernel for the operator '{missing[1] or missing[2]}' of '{file.name}'"
+    )
 
 
 def _external(bundle: Bundle, name: str) -> tuple[str, ...]:

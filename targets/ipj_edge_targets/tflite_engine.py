@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from ipj_edge.bundles.sealed_files import SealedFile
-from ipj_edge.errors import BundleError, TargetUnavailableError, first_line
+from ipj_edge.errors import BundleError, MissingKernelError, TargetUnavailableError, first_line
 
 INSTALL = "pip install 'ipj-edge[tflite-cpu]'"
 # Distribution and module of the engines, best first.
@@ -85,7 +85,7 @@ def open_interpreter(copy: SealedFile, engine: Engine, *, threads: int, delegate
         missing = _NO_KERNEL.search(str(error))
         if missing is None:
             raise BundleError(f"{engine.distribution} refuses '{copy.name}': {first_line(error)}") from error
-        raise BundleError(
+        raise MissingKernelError(
             f"{engine.distribution} {engine.version} has no kernel for the operator '{missing[1] or missing[2]}' "
             f"of '{copy.name}': convert the model again for this target, or use a newer engine"
         ) from error

@@ -25,9 +25,26 @@ def read_onnx(path: Path) -> Any:
     """
     openvino = import_openvino()
     try:
-        return openvino.convert_model(path)
+        model = openvino.convert_model(path)
     except Exception as error:  # its front end has classes of its own and lets those of Python through
         raise _explained(error) from error
+    _name_ports(model, path)
+    return model
+
+
+def _name_ports(model: Any, path: Path) -> None:
+    """Give inputs and outputs the names of the file: where one is the other, openvino drops a name of the two."""
+    with needs("convert"):
+        import onnx
+    graph = onnx.load(path, load_external_data=False).graph
+    weights = {tensor.name for tensor in graph.initializer}
+    inputs = [value.name for value in graph.input if value.name not in weights]
+    for names, ports in ((inputs, model.inputs), ([value.name for value in graph.output], model.outputs)):
+        # An input that nothing reads may be gone; what is left is named.
+        if len(names) == len(ports):
+            for name, port in zip(names, ports, strict=True):
+                if name not in port.get_names():
+                    port.get_tensor().add_names({name})
 
 
 def _explained(error: Exception) -> UnsupportedError:

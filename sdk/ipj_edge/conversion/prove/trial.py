@@ -87,9 +87,12 @@ def _by_set(arrays: Mapping[str, Array]) -> dict[str, dict[str, Array]]:
 
 def _raised(report: dict[str, str]) -> IpjEdgeError:
     """Make the child's error again: the same class where it takes a message, else a ConversionError."""
-    kind = getattr(errors, report["kind"], None)
-    error = ConversionError(report["message"])
-    if isinstance(kind, type) and issubclass(kind, IpjEdgeError) and kind.__init__ is IpjEdgeError.__init__:
-        error = kind(report["message"])  # type: ignore[assignment]
+    message, kind = report["message"], getattr(errors, report["kind"], None)
+    if not (isinstance(kind, type) and issubclass(kind, IpjEdgeError)):
+        return ConversionError(message)
+    if issubclass(kind, errors.MissingKernelError | errors.UnsupportedError):
+        return errors.UnsupportedError(message)
     # A bundle we have just built that its own engine refuses is a wrong conversion, not a damaged bundle.
-    return ConversionError(report["message"]) if isinstance(error, errors.BundleError) else error
+    if issubclass(kind, errors.BundleError) or kind.__init__ is not IpjEdgeError.__init__:
+        return ConversionError(message)
+    return kind(message)

@@ -13,7 +13,7 @@ import numpy as np
 from ipj_edge.bundles.bundle import open_bundle
 from ipj_edge.bundles.manifest import Bundle
 from ipj_edge.conversion.prove.trial import TrialReport
-from ipj_edge.errors import IpjEdgeError
+from ipj_edge.errors import IpjEdgeError, typed_line
 from ipj_edge.protocols import Array
 from ipj_edge.runtime.model import Model, open_model
 from ipj_edge.runtime.programs import open_all
@@ -37,9 +37,17 @@ def main(folder: str, target: str, question: Path, answer: Path) -> int:
         np.savez(answer.with_suffix(".npz"), **_flat(answers))
         report.write_bytes(msgspec.json.encode(told))
     except IpjEdgeError as error:
-        report.write_text(json.dumps({"kind": type(error).__name__, "message": str(error)}))
-        return 1
+        return _tell(report, type(error).__name__, str(error))
+    except MemoryError:
+        raise
+    except Exception as error:  # noqa: BLE001 # an engine, or a plugin around it, may raise anything
+        return _tell(report, "UnsupportedError", f"'{target}' cannot run this model: {typed_line(error)}")
     return 0
+
+
+def _tell(report: Path, kind: str, message: str) -> int:
+    report.write_text(json.dumps({"kind": kind, "message": message}))
+    return 1
 
 
 def _sets(question: Path) -> Sets:
