@@ -1,4 +1,4 @@
-"""Fixtures shared by the tests: the public data folder, outside plugins, the command line."""
+"""Fixtures shared by the tests: outside plugins, the digits example and its bundles; the others are in fixtures/."""
 
 from __future__ import annotations
 
@@ -8,9 +8,15 @@ import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from command_line import Ran
+
+pytest_plugins = ["public_models", "command_line", "made_once", "shares"]
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -23,21 +29,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI"):
     settings.load_profile("ci")
-
-
-def _data_folder() -> Path | None:
-    named = os.environ.get("IPJ_EDGE_DATA")
-    candidates = [Path(named)] if named else [parent / "shared" / "data" for parent in ROOT.parents]
-    return next((folder for folder in candidates if (folder / "README.md").is_file()), None)
-
-
-@pytest.fixture(scope="session")
-def data_folder() -> Path:
-    """The folder of public models and data; tests that need it skip with a reason where it is missing."""
-    folder = _data_folder()
-    if folder is None:
-        pytest.skip("the folder of public models and data is missing (set IPJ_EDGE_DATA)")
-    return folder
 
 
 @pytest.fixture
@@ -62,40 +53,18 @@ def install_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[
     return install
 
 
-class Ran:
-    """What a command line ended with."""
-
-    def __init__(self, code: int, out: str, err: str) -> None:
-        self.code, self.out, self.err = code, out, err
-
-    def __repr__(self) -> str:
-        return f"exit {self.code}\n--- stdout\n{self.out}\n--- stderr\n{self.err}"
-
-
-@pytest.fixture(scope="session")
-def ipj_edge_cli() -> Callable[..., Ran]:
-    """Run ``ipj-edge`` in a fresh process as a user would."""
-
-    def run(*arguments: object, cwd: Path | None = None, timeout: float = 300) -> Ran:
-        child = subprocess.run(
-            [sys.executable, "-m", "ipj_edge", *map(str, arguments)],
-            capture_output=True, text=True, timeout=timeout, cwd=cwd, check=False,
-        )  # fmt: skip
-        return Ran(child.returncode, child.stdout, child.stderr)
-
-    return run
-
-
 TARGETS = ("openvino-cpu", "onnxruntime-cpu", "tflite-cpu")
 PRECISIONS = ("fp32", "int8")
 
 
 @pytest.fixture(scope="session")
-def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def digits(made_once: Callable[..., Path]) -> Path:
     """The digits example, trained: weights, labels, preprocessing, calibration and test data, an image."""
-    folder = tmp_path_factory.mktemp("digits")
-    subprocess.run([sys.executable, ROOT / "examples" / "digits.py", folder], check=True, capture_output=True)
-    return folder
+
+    def train(folder: Path) -> None:
+        subprocess.run([sys.executable, ROOT / "examples" / "digits.py", folder], check=True, capture_output=True)
+
+    return made_once("digits", train)
 
 
 @pytest.fixture(scope="session")
@@ -113,16 +82,26 @@ def digits_arguments(digits: Path) -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def bundles(digits: Path, digits_arguments: list[str], ipj_edge_cli: Callable[..., Ran]) -> Path:
-    """The digits example converted for every target at fp32 and int8, by the command line, with the accuracy gate."""
-    wanted = [part for target in TARGETS for part in ("--target", target)]
-    wanted += [part for precision in PRECISIONS for part in ("--precision", precision)]
-    gate = ["--data", str(digits / "test.npz"), "--max-accuracy-drop", "1pp"]
-    ran = ipj_edge_cli(
-        "convert", *digits_arguments, *gate, *wanted, "-o", digits / "dist", "--json", digits / "convert.json"
-    )
-    assert ran.code == 0, ran
-    return digits / "dist"
+def digits_converted(
+    digits: Path, digits_arguments: list[str], ipj_edge_cli: Callable[..., Ran], made_once: Callable[..., Path]
+) -> Path:
+    """The digits example converted by the command line, with the accuracy gate: ``dist`` and ``convert.json``."""
+
+    def convert(folder: Path) -> None:
+        wanted = [part for target in TARGETS for part in ("--target", target)]
+        wanted += [part for precision in PRECISIONS for part in ("--precision", precision)]
+        gate = ["--data", digits / "test.npz", "--max-accuracy-drop", "1pp"]
+        into = ["-o", folder / "dist", "--json", folder / "convert.json"]
+        ran = ipj_edge_cli("convert", *digits_arguments, *gate, *wanted, *into)
+        assert ran.code == 0, ran
+
+    return made_once("digits-converted", convert)
+
+
+@pytest.fixture(scope="session")
+def bundles(digits_converted: Path) -> Path:
+    """Folder of the digits bundles: every target at fp32 and int8."""
+    return digits_converted / "dist"
 
 
 @pytest.fixture(params=[f"digits.{target}.{precision}.ipj" for target in TARGETS for precision in PRECISIONS])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import gzip
-import os
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,12 +12,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from benchmarks.shared import public_data
 from benchmarks.shared.interleaved import medians_s
 from examples import cifar
 from torch import nn
 
 import ipj_edge
-from ipj_edge.conversion import ConvertRequest, convert
+from ipj_edge.conversion import ConversionOptions, ConvertRequest, convert
 from ipj_edge.samples.data import Samples, digest
 from ipj_edge.values import Precision, TrainedRanges
 from ipj_edge_compress import MultiExit, Quantized
@@ -80,7 +80,7 @@ class Kept:
 def arguments(text: str, *, minutes: float, **more: Any) -> argparse.Namespace:
     """Parse the arguments that all of them take: the data folder and the time cap."""
     parser = argparse.ArgumentParser(description=text.splitlines()[0])
-    parser.add_argument("data", nargs="?", default=os.environ.get("IPJ_EDGE_DATA", "../shared/data"), type=Path)
+    public_data.add_argument(parser)
     parser.add_argument("--minutes", type=float, default=minutes, help="time cap")
     for name, value in more.items():
         parser.add_argument(f"--{name}", type=type(value), default=value)
@@ -126,9 +126,12 @@ def bundle_of(
     np.savez(samples, x=calibration)
     request = ConvertRequest(
         source=str(program), targets=(target,), precisions=(precision,), into=folder, name=name, force=True,
-        calibration=str(samples), ranges=ranges if precision == "int8" else None, data=data, tolerance=1.0,
+        calibration=str(samples), data=data, tolerance=1.0,
         labels=tuple(str(number) for number in range(_classes(module, calibration))),
-        split_at=("exits",) if isinstance(module, MultiExit) else (),
+        options=ConversionOptions(
+            ranges=ranges if precision == "int8" else None,
+            split_at=("exits",) if isinstance(module, MultiExit) else (),
+        ),
     )  # fmt: skip
     (outcome,) = convert(request)
     return (None if outcome.bundle is None else outcome.bundle.path), outcome.accuracy, str(outcome.error or "")

@@ -9,7 +9,6 @@ where the CPU has VNNI.
 
 from __future__ import annotations
 
-import os
 import random
 import statistics
 import sys
@@ -19,6 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+from benchmarks.shared import public_data
 
 import ipj_edge
 from ipj_edge import host
@@ -123,14 +123,12 @@ def report(outcomes: Sequence[Outcome], side: int) -> None:
 
 def main() -> int:
     """Convert, time and print."""
-    folder = os.environ.get("IPJ_EDGE_DATA")
-    candidates = [Path(folder)] if folder else [up / "shared/data" for up in Path(__file__).resolve().parents]
-    data = next((each for each in candidates if (each / RESNET).is_file()), None)
+    data = public_data.find()
     print(f"VNNI: {'yes' if host.has_vnni() else 'no: the goal does not apply'}; goal {GOAL} times")
     with TemporaryDirectory(prefix="ipj-edge-") as scratch:
         into = Path(scratch)
         if data is None:
-            print("ResNet-20: skipped, the folder of public models is missing (set IPJ_EDGE_DATA)")
+            print("ResNet-20: skipped, " + public_data.MISSING)
         else:
             print("ResNet-20, 3×32×32")
             report(converted(str(data / RESNET), "resnet20", 32, into), 32)

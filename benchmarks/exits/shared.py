@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from benchmarks.compress.shared import TARGETS
+from benchmarks.shared import public_data
 from numpy.typing import NDArray
 from torch import nn
 
@@ -64,7 +65,7 @@ class Times(NamedTuple):
 def parser(text: str) -> argparse.ArgumentParser:
     """Return a parser with the argument that all of them take: the folder of public data."""
     made = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("data", nargs="?", default="../shared/data", type=Path)
+    public_data.add_argument(made)
     return made
 
 

@@ -1,6 +1,6 @@
 """OpenVINO stages two ways: from the cut QDQ file, or from openvino's own int8 graph (NNCF) cut at its nodes.
 
-    python -m benchmarks.runtime.openvino_own_graph ../shared/data
+    python -m benchmarks.runtime.openvino_own_graph [../shared/data]
 
 Prints whether each chain equals its whole graph bit for bit, how right its exits are, and what it costs at batch 1
 (linked, as in ``stage_chain.py``) and at batch 32. The figures are the reason for ``cut_openvino``.
@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from benchmarks.exits import resnet20_exits
 from benchmarks.runtime.stage_chain import Rivals, fifth_percentiles, link, openvino_request
+from benchmarks.shared import public_data
 
 from ipj_edge_converters.onnx.files import save_onnx
 from ipj_edge_converters.onnx.quantize.static import Choices, quantize
@@ -105,7 +106,7 @@ def both_ways(data: Path, folder: Path) -> dict[str, Chain]:
     calibration = {"input": resnet20_exits.images(data, "train_0")[:200]}
     inputs, core = resnet20_exits.INPUTS, import_openvino().Core()
     qdq, own = folder / "qdq.onnx", folder / "own.xml"
-    save_onnx(quantize(data / resnet20_exits.ONNX_FILE, inputs, calibration, Choices()), qdq)
+    save_onnx(quantize(data / resnet20_exits.ONNX_FILE, inputs, calibration, Choices())[0], qdq)
     cuts = cut_openvino(qdq, resnet20_exits.EXITS, inputs, folder)
     graph = quantize_openvino(read_onnx(data / resnet20_exits.ONNX_FILE), calibration, inputs, full_range=True)
     import_openvino().save_model(graph, own, compress_to_fp16=False)
@@ -144,7 +145,7 @@ def print_batched(chains: dict[str, Chain], images: np.ndarray, turns: int) -> N
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path, help="folder of public models and data")
+    public_data.add_argument(parser)
     parser.add_argument("--turns", type=int, default=300)
     options = parser.parse_args()
     images = resnet20_exits.images(options.data, "test_0")

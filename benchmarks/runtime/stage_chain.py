@@ -1,6 +1,6 @@
 """What a chain of stages costs over the whole graph, per boundary, at batch 1, when no sample leaves early.
 
-    python -m benchmarks.runtime.stage_chain ../shared/data
+    python -m benchmarks.runtime.stage_chain [../shared/data]
 
 Each engine runs the whole file and its stages in turns, one thread. Shown is the fifth percentile over all turns,
 which a busy machine disturbs least. ``copied`` hands arrays over as `Session.run` does; ``linked`` has the engine
@@ -24,6 +24,7 @@ import numpy as np
 import onnxruntime
 from ai_edge_litert.interpreter import Interpreter
 from benchmarks.exits import resnet20_exits
+from benchmarks.shared import public_data
 
 from ipj_edge.protocols import StageCut
 from ipj_edge.values import Port
@@ -190,7 +191,7 @@ def every_rival(data: Path, folder: Path) -> dict[tuple[str, str], Rivals]:
     image = resnet20_exits.images(data, "test_0")[:1]
     calibration = {"input": resnet20_exits.images(data, "train_0")[:200]}
     files = {"fp32": data / resnet20_exits.ONNX_FILE, "int8": folder / "int8.onnx"}
-    save_onnx(quantize(files["fp32"], resnet20_exits.INPUTS, calibration, Choices()), files["int8"])
+    save_onnx(quantize(files["fp32"], resnet20_exits.INPUTS, calibration, Choices())[0], files["int8"])
     found = {}
     for precision, path in files.items():
         for engine, cut, rivals in (
@@ -231,7 +232,7 @@ def fifth_percentiles(rivals: dict[tuple[str, str], Rivals], turns: int) -> dict
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path, help="folder of public models and data")
+    public_data.add_argument(parser)
     parser.add_argument("--turns", type=int, default=500)
     options = parser.parse_args()
     with TemporaryDirectory() as folder:

@@ -26,11 +26,3 @@ def quiet(*loggers: str) -> Iterator[None]:
         finally:
             for name, level in levels.items():
                 logging.getLogger(name).setLevel(level)
-
-
-def first_line(error: BaseException, limit: int = 240) -> str:
-    """Return an error as one line: its type and the first line of its message that says something."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    text = lines[0] if lines else ""
-    shown = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    return shown if len(shown) <= limit else shown[: limit - 1] + "…"

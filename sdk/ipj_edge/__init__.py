@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ipj_edge.benchmark import BenchOptions, bench
-    from ipj_edge.conversion import ConvertRequest, convert
+    from ipj_edge.conversion import ConversionOptions, ConvertRequest, convert
     from ipj_edge.energy import Meter, measure
     from ipj_edge.errors import (
         AccuracyGateError,
@@ -47,6 +47,7 @@ _HOMES = {
     "BundleError": "ipj_edge.errors",
     "ConfigError": "ipj_edge.errors",
     "ConversionError": "ipj_edge.errors",
+    "ConversionOptions": "ipj_edge.conversion",
     "ConvertRequest": "ipj_edge.conversion",
     "DataError": "ipj_edge.errors",
     "DestinationError": "ipj_edge.errors",
@@ -82,6 +83,7 @@ __all__ = [
     "BundleError",
     "ConfigError",
     "ConversionError",
+    "ConversionOptions",
     "ConvertRequest",
     "DataError",
     "DestinationError",

@@ -206,3 +206,27 @@ class SampleLossError(ProbeError):
     def __init__(self, probe: str, expected: int, received: int) -> None:
         self.expected, self.received = expected, received
         super().__init__(f"'{probe}' lost {expected - received} of {expected} samples; the window is not valid")
+
+
+def message_lines(error: BaseException) -> list[str]:
+    """Return the lines of an error's message that say something; the name of its class where there are none."""
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 # an outsider's error may fail to say itself
+        text = ""
+    return [line.strip() for line in text.splitlines() if line.strip()] or [type(error).__name__]
+
+
+def first_line(error: BaseException, *, limit: int = 300) -> str:
+    """Return what an error says in one line of at most `limit` characters; the name of its class if it says nothing."""
+    return _cut(message_lines(error)[0], limit)
+
+
+def typed_line(error: BaseException, *, limit: int = 300) -> str:
+    """Return `first_line` behind the name of the error's class: ``ValueError: shapes differ``."""
+    name, line = type(error).__name__, message_lines(error)[0]
+    return _cut(name if line == name else f"{name}: {line}", limit)
+
+
+def _cut(line: str, limit: int) -> str:
+    return line if len(line) <= limit else line[: limit - 1] + "…"

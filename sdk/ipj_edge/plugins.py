@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from ipj_edge.errors import MissingDependencyError, PluginError, PluginNotFoundError
+from ipj_edge.errors import MissingDependencyError, PluginError, PluginNotFoundError, typed_line
 from ipj_edge.protocols import Converter, ExitRule, FileInspector, PowerProbe, RecipeRunner, SourceOpener, Target
 
 if TYPE_CHECKING:
@@ -121,10 +121,9 @@ def _check_contract(plugin: object, contract: type) -> None:
 
 
 def _faulty(kind: _Kind, entry: EntryPoint, error: Exception) -> PluginError:
-    first = (str(error).strip() or type(error).__name__).splitlines()[0]
     return PluginError(
         f"{kind.word} '{entry.name}' of {_package(entry)} cannot be used: {entry.value}: "
-        f"{type(error).__name__}: {first[:300]}; update or uninstall it"
+        f"{typed_line(error)}; update or uninstall it"
     )
 
 

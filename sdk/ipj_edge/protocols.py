@@ -14,6 +14,7 @@ from ipj_edge.bundles.manifest import Bundle, OperatorCount, ProviderSpec, Stage
 from ipj_edge.values import (
     Availability,
     Boundary,
+    ConversionOptions,
     EffectiveSettings,
     Meaning,
     Port,
@@ -190,18 +191,7 @@ class ConversionTask(msgspec.Struct, frozen=True, kw_only=True):
         precision: Precision wanted.
         calibration: Arrays by input name, first axis = samples; None for a float conversion.
         into: Empty folder to write the engine's files to.
-        isa: Instruction set the device is known to have, e.g. ``vnni`` or ``avx2``; empty = assume VNNI.
-        ranges: Trained activation ranges to use instead of calibrated ones where they are known; the calibration
-            samples are then those they were recorded with. None calibrates everything.
-        exits: Outputs that are exits, in any order: the converted file is cut into a stage for each. Empty = whole.
-        stage_precisions: Precision of every stage by depth, ``fp32`` or ``int8``, in an int8 conversion; empty = all
-            int8.
-        scheme: How to quantize, see `ChoosesOperators`.
-        keep_float: Glob patterns of operators to keep in floating point, see `ChoosesOperators`.
-        providers: Execution providers by their short names, best first, see `ChoosesProviders`; empty = its default.
-        min_mapped: Least share of operators that an accelerator has to run, 0..1; None for all of them, see
-            `MapsOperators`.
-        half_io: Make inputs and outputs of an fp16 file float16 too, see `ChoosesProviders`.
+        options: How to convert; what means nothing at this precision is left at its default.
     """
 
     source: Source
@@ -209,15 +199,7 @@ class ConversionTask(msgspec.Struct, frozen=True, kw_only=True):
     precision: Precision
     calibration: dict[str, Any] | None
     into: Path
-    isa: str = ""
-    ranges: TrainedRanges | None = None
-    scheme: Scheme = "static"
-    keep_float: tuple[str, ...] = ()
-    providers: tuple[str, ...] = ()
-    half_io: bool = False
-    min_mapped: float | None = None
-    exits: tuple[str, ...] = ()
-    stage_precisions: tuple[Precision, ...] = ()
+    options: ConversionOptions = ConversionOptions()
 
 
 class StageCut(msgspec.Struct, frozen=True, kw_only=True):
@@ -315,7 +297,7 @@ class Converter(Protocol):
 
 @runtime_checkable
 class ChoosesOperators(Protocol):
-    """A converter that also heeds ``scheme`` and ``keep_float`` of a task; others quantize statically, everything.
+    """A converter that also heeds the options ``scheme`` and ``keep_float``; others quantize statically, everything.
 
     Attributes:
         schemes: Ways to quantize that it knows.
@@ -326,7 +308,7 @@ class ChoosesOperators(Protocol):
 
 @runtime_checkable
 class MapsOperators(Protocol):
-    """A converter that also heeds ``min_mapped`` of a task: it says where operators run, and refuses too few.
+    """A converter that also heeds the option ``min_mapped``: it says where operators run, and refuses too few.
 
     Attributes:
         maps_to: The accelerator's name, for messages.
@@ -337,13 +319,24 @@ class MapsOperators(Protocol):
 
 @runtime_checkable
 class ChoosesProviders(Protocol):
-    """A converter that also heeds ``providers`` and ``half_io`` of a task.
+    """A converter that also heeds the options ``providers`` and ``half_io``.
 
     Attributes:
         providers: Short names of the execution providers it knows, e.g. ``cuda``.
     """
 
     providers: tuple[str, ...]
+
+
+@runtime_checkable
+class HeedsOptions(Protocol):
+    """A converter that heeds further options, which have no Protocol of their own.
+
+    Attributes:
+        heeds: Names of fields of `ConversionOptions`.
+    """
+
+    heeds: tuple[str, ...]
 
 
 class Session(Protocol):

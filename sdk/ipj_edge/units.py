@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
+from typing import Literal
 
 from ipj_edge.errors import ConfigError
 
@@ -13,6 +15,7 @@ _UNITS = {
     "J": 1.0, "mJ": 1e-3, "uJ": 1e-6, "µJ": 1e-6, "kJ": 1e3,
     "Hz": 1.0, "kHz": 1e3, "B": 1.0, "kB": 1e3, "MB": 1e6,
 }  # fmt: skip
+_HUNDREDTHS = ("%", "pp")  # divided by 100: times 0.01 would make 35 % a little more
 TIMES = ("s", "ms", "us", "µs", "min", "h")
 ENERGIES = ("J", "mJ", "uJ", "µJ", "kJ")
 RATES = ("Hz", "kHz")
@@ -29,18 +32,28 @@ def quantity(text: str) -> tuple[float, str]:
     if match is None or match.group(2) not in _UNITS:
         known = ", ".join(unit for unit in _UNITS if unit)
         raise ConfigError(f"'{text}': expected a number with a unit, e.g. 20ms, 3mJ or 5%; units are {known}")
-    return float(match.group(1)) * _UNITS[match.group(2)], match.group(2)
+    number, unit = float(match.group(1)), match.group(2)
+    return (number / 100 if unit in _HUNDREDTHS else number * _UNITS[unit]), unit
+
+
+def hundredths(text: str, unit: Literal["%", "pp"]) -> float | None:
+    """Parse a percentage or percentage points: ``5%`` is 0.05, ``0.5pp`` is 0.005; None for anything else."""
+    try:
+        value, given = quantity(text)
+    except ConfigError:
+        return None
+    return value if given == unit else None
 
 
 def seconds(text: str) -> float:
-    """Parse a time with its unit: ``20ms`` is 0.02.
+    """Parse a time: ``20ms`` is 0.02; a bare number is seconds.
 
     Raises:
-        ConfigError: no time, or a number without its unit.
+        ConfigError: no time, or none above 0.
     """
     value, unit = quantity(text)
-    if unit not in TIMES or value <= 0:
-        raise ConfigError(f"'{text}': expected a time above 0 with its unit, e.g. 20ms or 1.5s")
+    if unit not in ("", *TIMES) or not 0 < value < math.inf:
+        raise ConfigError(f"'{text}': expected a time above 0, e.g. 20ms, 1.5s or 2min; a bare number is seconds")
     return value
 
 

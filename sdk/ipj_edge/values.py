@@ -9,11 +9,14 @@ from typing import Literal
 
 import msgspec
 
+from ipj_edge import limits
+
 Precision = Literal["fp32", "fp16", "bf16", "int8"]
 Provenance = Literal["measured", "vendor-modelled", "modelled", "mixed"]
 Boundary = Literal["package", "dram", "gpu", "module", "rails", "board", "wall", "battery", "process"]
 Meaning = Literal["logits", "probabilities", "other"]
 Scheme = Literal["static", "dynamic"]
+StagePrecision = Literal["fp32", "int8", "auto"]
 
 
 class Quantization(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +57,44 @@ class TrainedRanges(msgspec.Struct, frozen=True, kw_only=True):
     activations: tuple[ActivationRange, ...]
 
 
+class ConversionOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a model is to be converted: one value, from the command line to the converter.
+
+    A new option is a field here, an option of ``ipj-edge convert`` that hands over a parameter of the same name, and
+    a converter that uses it and names it in ``heeds`` (`ipj_edge.protocols.HeedsOptions`); for every other converter
+    asking for it is an error. Where the manifest has a field of its name, it is recorded there.
+
+    Attributes:
+        scheme: How to quantize int8: ``static`` (the default) or ``dynamic``; given without precisions it means int8.
+        keep_float: Glob patterns of operators to keep in floating point, matched with what `inspect` lists.
+        providers: Execution providers by their short names, best first; empty takes the target's default.
+        min_mapped: Least share of operators the accelerator has to run, 0..1; None for all of them.
+        half_io: Make inputs and outputs of fp16 files float16 inside the engine too.
+        isa: Instruction set the device is known to have, e.g. ``avx2``; empty assumes VNNI for int8.
+        ranges: Trained activation ranges for int8, used instead of calibrated ones where they are known; the
+            calibration samples are then those they were recorded with. None takes the source's own, where it has any.
+        split_at: Outputs that are exits, in any order: the model is cut into a stage for each. ``("exits",)`` takes
+            all outputs; empty takes what the source itself calls exits.
+        stage_precisions: Precision of every stage by depth, of int8 bundles with several exits; ``("auto",)`` measures
+            which is cheaper here, stage by stage; empty = all int8.
+    """
+
+    scheme: Scheme | None = None
+    keep_float: tuple[str, ...] = ()
+    providers: tuple[str, ...] = ()
+    min_mapped: float | None = None
+    half_io: bool = False
+    isa: str = ""
+    ranges: TrainedRanges | None = None
+    split_at: tuple[str, ...] = ()
+    stage_precisions: tuple[StagePrecision, ...] = ()
+
+    @property
+    def int8_scheme(self) -> Scheme:
+        """How int8 is made: as asked for, else static."""
+        return self.scheme or "static"
+
+
 class TensorSpec(msgspec.Struct, frozen=True, kw_only=True):
     """An input or output as the caller of a model sees it: the source's layout and real values.
 
@@ -63,7 +104,7 @@ class TensorSpec(msgspec.Struct, frozen=True, kw_only=True):
         dtype: numpy name of the dtype, e.g. ``float32``.
         batch_axis: Axis of the samples, or None for a tensor that has none (a scalar, a setting).
         layout: Axis letters such as ``NCHW`` where known.
-        value_range: Smallest and largest value expected, inclusive.
+        value_range: Smallest and largest value expected, inclusive. Whole numbers outside it are refused at run time.
         meaning: What an output holds; None for an input.
     """
 
@@ -125,11 +166,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         threads: Inference threads; None means min(affinity, cgroup quota).
         spinning: Whether idle threads of the engine may spin; costs CPU time between inferences.
         allow_fallback: Accept effective settings that differ from these instead of raising.
+        allow_out_of_range: Accept whole numbers outside the range an input declares.
     """
 
     threads: int | None = None
     spinning: bool = False
     allow_fallback: bool = False
+    allow_out_of_range: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse a number of threads that no machine has."""
+        limits.THREADS.check("threads", self.threads)
 
 
 class EffectiveSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -246,6 +293,12 @@ class ProbeOptions(msgspec.Struct, frozen=True, kw_only=True):
     search_path: str | None = None
     visible_devices: str | None = None
     device_order: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that are none, or out of range."""
+        limits.VOLTAGE_V.check("the voltage", self.voltage_v)
+        limits.POWER_W.check("the power of a core", self.core_power_w)
+        limits.POWER_W.check("the idle power", self.idle_power_w)
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):

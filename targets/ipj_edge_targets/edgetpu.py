@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from ipj_edge.bundles.manifest import Bundle
-from ipj_edge.errors import MissingDependencyError, TargetUnavailableError
+from ipj_edge.errors import MissingDependencyError, TargetUnavailableError, first_line
 from ipj_edge.protocols import HasProxy, Session, Target
 from ipj_edge.values import Availability, Boundary, Precision, Settings
 from ipj_edge_targets.edgetpu_device import LIBRARY, why_not_here
@@ -18,7 +18,6 @@ from ipj_edge_targets.tflite_cpu import TfliteSession
 from ipj_edge_targets.tflite_engine import (
     Engine,
     find_engine,
-    first_line,
     installed_versions,
     numpy_conflict,
     open_interpreter,

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, cast
 
 from ipj_edge import host
 from ipj_edge.bundles.manifest import StageSpec
-from ipj_edge.errors import BundleError
+from ipj_edge.errors import BundleError, message_lines
 from ipj_edge.plugins import needs
 from ipj_edge.protocols import Array
 from ipj_edge.values import EffectiveSettings, Port, Settings
@@ -30,9 +30,8 @@ def import_openvino() -> Any:
 
 def one_line(error: Exception) -> str:
     """Return the part of an openvino message that says what is wrong, without its C++ locations."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    telling = [line for line in lines if not line.startswith(("Exception from ", "Check '"))] or lines
-    return telling[0][:300] if telling else type(error).__name__
+    lines = message_lines(error)
+    return next((line for line in lines if not line.startswith(("Exception from ", "Check '"))), lines[0])[:300]
 
 
 class CompileRequest(NamedTuple):

@@ -18,6 +18,7 @@ from ipj_edge.errors import (
     MissingDependencyError,
     TargetError,
     TargetUnavailableError,
+    first_line,
 )
 from ipj_edge.protocols import Array, Feeds, Resettable, Session, Target
 from ipj_edge.values import Availability, Boundary, EffectiveSettings, Port, Precision, Settings
@@ -25,7 +26,6 @@ from ipj_edge_targets.tflite_engine import (
     INSTALL,
     Engine,
     find_engine,
-    first_line,
     installed_versions,
     numpy_conflict,
     open_interpreter,

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from ipj_edge.errors import BundleError, TargetUnavailableError
+from ipj_edge.errors import BundleError, TargetUnavailableError, first_line
 
 INSTALL = "pip install 'ipj-edge[tflite-cpu]'"
 # Distribution and module of the engines, best first.
@@ -90,8 +90,3 @@ def open_interpreter(path: Path, engine: Engine, *, threads: int, delegate: Any 
             f"of '{path.name}': convert the model again for this target, or use a newer engine"
         ) from error
     return interpreter
-
-
-def first_line(error: Exception) -> str:
-    """Return the first line of what an engine says; the rest is advice for C++ programmers."""
-    return str(error).strip().split("\n")[0]

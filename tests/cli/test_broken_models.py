@@ -36,7 +36,7 @@ def test_a_broken_model_is_refused_with_its_exit_code(data_folder, ipj_edge_cli,
 
 
 @pytest.mark.parametrize("name", REFUSALS)
-def test_a_broken_model_can_be_inspected_because_it_is_not_run(data_folder, ipj_edge_cli, name):
-    ran = ipj_edge_cli("inspect", data_folder / "models/broken" / name)
+def test_a_broken_model_can_be_inspected_because_it_is_not_run(data_folder, ipj_edge_here, name):
+    ran = ipj_edge_here("inspect", data_folder / "models/broken" / name)
     assert ran.code == 0, ran
     assert name in ran.out

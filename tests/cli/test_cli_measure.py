@@ -7,6 +7,7 @@ import time
 
 import pytest
 from click.testing import CliRunner
+from command_line import INTERRUPTIBLE, lines_until
 
 from ipj_edge.cli.measure import command
 from ipj_edge.errors import ConfigError, DestinationError, PluginNotFoundError, ProbeUnavailableError
@@ -156,31 +157,52 @@ def test_lines_on_stdin_mark_windows(tmp_path):
     assert "ignored 'stop'" in result.stderr
 
 
-def test_lines_through_a_pipe_measure_what_lies_between_them():
-    process = subprocess.Popen(
-        [*PROGRAM, "--trigger", "stdin", "--probe", "modelled", "--idle-power", "10", "--json", "-"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    time.sleep(1.0)
-    process.stdin.write("start work\n")
+@pytest.fixture
+def triggered():
+    """Return a function that starts a measurement whose windows lines on stdin mark."""
+
+    def start(*options):
+        return subprocess.Popen(
+            [*INTERRUPTIBLE, *PROGRAM, "--trigger", "stdin", "--probe", "modelled", *options],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    return start
+
+
+def obeyed(process, line):
+    """Send a line, and return when it was obeyed: the one sent after it has been answered."""
+    process.stdin.write(f"{line}\nand then\n")
     process.stdin.flush()
+    lines_until(process.stderr, "ignored 'and then'")
+
+
+def test_lines_through_a_pipe_measure_what_lies_between_them(triggered):
+    process = triggered("--idle-power", "10", "--json", "-")
+    obeyed(process, "")
+    before_s = time.monotonic()
+    obeyed(process, "start work")
+    begun_s = time.monotonic()
     time.sleep(0.5)
-    out, err = process.communicate("stop 100\n", timeout=20)
+    least_s = time.monotonic() - begun_s
+    out, err = process.communicate("stop 100\n")
     window = json.loads(out)["windows"][0]
-    assert window["seconds"] == pytest.approx(0.5, abs=0.3)
+    assert least_s <= window["seconds"] <= time.monotonic() - before_s
     assert window["joules"] == pytest.approx(10 * window["seconds"], rel=0.3)
     assert "work: modelled" in err
 
 
 CHILD = """
 import os, signal, sys, time
-open(sys.argv[1], "w").write(str(os.getpid()))
-if sys.argv[2] == "stubborn":
+if sys.argv[1] == "stubborn":
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+end = time.process_time() + 0.1  # work to measure
+while time.process_time() < end: pass
+print("started", os.getpid(), flush=True)
 while True: time.sleep(0.05)
 """
 
@@ -190,42 +212,27 @@ while True: time.sleep(0.05)
     [(signal.SIGINT, "meek", 130), (signal.SIGTERM, "meek", 143), (signal.SIGINT, "stubborn", 130)],
 )
 def test_an_interrupt_prints_what_was_measured_and_ends_the_child(tmp_path, number, manner, code):
-    started = tmp_path / "started"
-    child = [sys.executable, "-c", CHILD, str(started), manner]
     process = subprocess.Popen(
-        [*PROGRAM, "--probe", "modelled", "--json", str(tmp_path / "m.json"), "--", *child],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    for _ in range(200):
-        time.sleep(0.05)
-        if started.exists() and started.read_text():
-            break
-    time.sleep(0.3)
+        [*INTERRUPTIBLE, *PROGRAM, "--probe", "modelled", "--json", str(tmp_path / "m.json"), "--",
+         sys.executable, "-c", CHILD, manner],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    started = int(lines_until(process.stdout, "started").split()[-1])
     process.send_signal(number)
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate()
     assert process.returncode == code, err
     assert "(modelled, process)" in out
     assert json.loads((tmp_path / "m.json").read_text())["joules"] > 0
     with pytest.raises(ProcessLookupError):
-        os.kill(int(started.read_text()), 0)
+        os.kill(started, 0)
 
 
-def test_an_interrupt_ends_a_triggered_measurement_with_what_there_is():
-    process = subprocess.Popen(
-        [*PROGRAM, "--trigger", "stdin", "--probe", "modelled"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    time.sleep(1.0)
-    process.stdin.write("start work\n")
-    process.stdin.flush()
-    time.sleep(0.4)
+def test_an_interrupt_ends_a_triggered_measurement_with_what_there_is(triggered):
+    process = triggered()
+    obeyed(process, "start work")
+    time.sleep(0.4)  # a window too short for the probe has a reason in place of a figure
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate()
     assert process.returncode == 130, err
     assert "work: modelled:" in out
 

@@ -6,28 +6,38 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import Ran, lines_until
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def convert(ipj_edge_cli: Callable, digits_arguments: list[str], tmp_path: Path) -> Callable:
+def convert(
+    ipj_edge_cli: Callable, ipj_edge_here: Callable, digits_arguments: list[str], tmp_path: Path
+) -> Callable[..., Ran]:
     """Run ``convert`` on the digits example with replaced or additional options; check that nothing was published."""
 
-    def run(*options: object, without: tuple[str, ...] = (), code: int, source: str | None = None, keeps: int = 0):  # type: ignore[no-untyped-def]
+    def run(
+        *options: object,
+        without: tuple[str, ...] = (),
+        code: int,
+        source: str | None = None,
+        keeps: int = 0,
+        fresh: bool = False,
+    ) -> Ran:
         arguments = list(digits_arguments)
         for name in without:
             at = arguments.index(name)
             del arguments[at : at + 2]
         if source is not None:
             arguments[0] = source
-        ran = ipj_edge_cli("convert", *arguments, *options, "-o", tmp_path / "dist")
+        ipj_edge = ipj_edge_cli if fresh else ipj_edge_here
+        ran = ipj_edge("convert", *arguments, *options, "-o", tmp_path / "dist")
         assert ran.code == code, ran
         left = list((tmp_path / "dist").glob("*")) + list((tmp_path / "dist").glob(".*"))
         assert len(left) == keeps, left
@@ -42,7 +52,7 @@ INT8 = ("--precision", "int8", "--target", "onnxruntime-cpu")
 
 
 def test_a_missing_source(convert: Callable) -> None:
-    assert "nowhere.py" in convert(*INT8, source="nowhere.py:build", code=2).err
+    assert "nowhere.py" in convert(*INT8, source="nowhere.py:build", code=2, fresh=True).err
     assert "nowhere.onnx" in convert(*INT8, source="nowhere.onnx", without=("--weights", "--input"), code=2).err
     assert "no such file" in convert(*INT8, source="nowhere", code=2).err
 
@@ -82,7 +92,7 @@ def test_an_unknown_target_lists_the_installed(convert: Callable) -> None:
 
 
 def test_a_precision_the_target_does_not_run(convert: Callable) -> None:
-    ran = convert("--precision", "fp16", "--target", "onnxruntime-cpu", code=6)
+    ran = convert("--precision", "fp16", "--target", "onnxruntime-cpu", code=6, fresh=True)
     assert "onnxruntime-cpu" in ran.err
     assert "fp32, int8" in ran.err
 
@@ -134,7 +144,7 @@ def test_a_factory_that_raises_shows_the_users_traceback(convert: Callable, tmp_
     (tmp_path / "broken.py").write_text(
         "def build():\n    return helper()\n\ndef helper():\n    raise KeyError('my own bug')\n"
     )
-    child = convert(*INT8, without=("--weights",), source=f"{tmp_path / 'broken.py'}:build", code=2)
+    child = convert(*INT8, without=("--weights",), source=f"{tmp_path / 'broken.py'}:build", code=2, fresh=True)
     assert "my own bug" in child.err
     assert "in helper" in child.err
 
@@ -160,7 +170,7 @@ def _on_the_boundary(folder: Path, bundles: Path) -> None:
 def test_an_accuracy_gate_that_is_missed(convert: Callable, digits: Path, bundles: Path) -> None:
     _on_the_boundary(digits, bundles)
     gate = ("--data", digits / "boundary.npz", "--max-accuracy-drop", "1pp")
-    ran = convert(*INT8, *gate, code=5)
+    ran = convert(*INT8, *gate, code=5, fresh=True)
     assert "accuracy gate missed" in ran.err
     assert "nothing was published" in ran.err
 
@@ -258,7 +268,7 @@ def test_an_engine_crash_on_load_leaves_us_alive(
 ) -> None:
     install_plugin("ipj_edge.targets", "crashing-cpu = crashing_target:Crashing", CRASHING)
     install_plugin("ipj_edge.converters", "to-crashing = crashing_converter:Crasher", CRASHING)
-    ran = convert("--precision", "fp32", "--target", "crashing-cpu", code=4)
+    ran = convert("--precision", "fp32", "--target", "crashing-cpu", code=4, fresh=True)
     assert "died on this model (signal 11)" in ran.err
 
 
@@ -282,12 +292,12 @@ def test_a_package_that_an_outsiders_target_lacks_is_named(
     assert "'fpga' needs 'a_package_nobody_has': install the package that has it, as fpga_target 1.0" in ran.err
 
 
-def test_an_operator_the_target_lacks_is_named(ipj_edge_cli: Callable, tmp_path: Path) -> None:
+def test_an_operator_the_target_lacks_is_named(ipj_edge_here: Callable, tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(
         "import torch\n\nclass Net(torch.nn.Module):\n    def forward(self, x):\n"
         "        return torch.linalg.svdvals(x)\n\ndef build():\n    return Net()\n"
     )
-    ran = ipj_edge_cli(
+    ran = ipj_edge_here(
         "convert",
         f"{tmp_path / 'net.py'}:build",
         "--input",
@@ -304,7 +314,7 @@ def test_an_operator_the_target_lacks_is_named(ipj_edge_cli: Callable, tmp_path:
 
 @pytest.fixture
 def slow_converter(install_plugin: Callable[[str, str, str], None]) -> None:
-    """A converter that, its file written, waits until there is a file ``go`` beside the bundles."""
+    """A converter that, its file written, says so and stays, unless there is a file ``go`` beside the bundles."""
     install_plugin(
         "ipj_edge.converters",
         "a-slow-one = slow_converter:Slow",
@@ -318,36 +328,33 @@ def slow_converter(install_plugin: Callable[[str, str, str], None]) -> None:
             def convert(self, task):
                 files = super().convert(task)
                 if not (task.into.parent.parent / "go").exists():
-                    time.sleep(120)
+                    print("the file is written", flush=True)
+                    time.sleep(600)
                 return files
         """,
     )
 
 
-def _start_and_wait(command: list[str], dist: Path, **environment: str) -> subprocess.Popen[bytes]:
+@pytest.fixture
+def start_and_wait(start_ipj_edge: Callable, slow_converter: None) -> Callable[..., subprocess.Popen[str]]:
     """Start a conversion and return when it has written its file."""
-    child = subprocess.Popen(
-        [sys.executable, "-m", "ipj_edge", "convert", *command],
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, **environment},
-    )
-    deadline = time.monotonic() + 120
-    while not list(dist.glob(".*/built/model.onnx")):
-        assert time.monotonic() < deadline
-        assert child.poll() is None
-        time.sleep(0.1)
-    return child
+
+    def start(*command: object, **environment: str) -> subprocess.Popen[str]:
+        child = start_ipj_edge("convert", *command, env=environment, stdout=subprocess.PIPE)
+        lines_until(child.stdout, "the file is written")
+        return child
+
+    return start
 
 
-@pytest.mark.usefixtures("slow_converter")
 def test_kill_9_midway_leaves_no_bundle_and_the_next_run_cleans_up(
-    digits_arguments: list[str], ipj_edge_cli: Callable, tmp_path: Path
+    start_and_wait: Callable, digits_arguments: list[str], ipj_edge_cli: Callable, tmp_path: Path
 ) -> None:
     dist = tmp_path / "dist"
     command = [*digits_arguments, "--precision", "fp32", "--target", "onnxruntime-cpu", "-o", str(dist)]
-    child = _start_and_wait(command, dist)
+    child = start_and_wait(*command)
     child.send_signal(signal.SIGKILL)
-    child.wait()
+    child.communicate()
     assert not (dist / "digits.onnxruntime-cpu.fp32.ipj").exists()
     assert list(dist.glob(".digits.*"))
     (dist / "go").touch()
@@ -356,17 +363,17 @@ def test_kill_9_midway_leaves_no_bundle_and_the_next_run_cleans_up(
     assert sorted(path.name for path in dist.iterdir()) == ["digits.onnxruntime-cpu.fp32.ipj", "go"]
 
 
-@pytest.mark.usefixtures("slow_converter")
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupted_run_leaves_nothing_behind(
-    digits_arguments: list[str], tmp_path: Path, sent: signal.Signals, code: int
+    start_and_wait: Callable, digits_arguments: list[str], tmp_path: Path, sent: signal.Signals, code: int
 ) -> None:
     dist, scratch = tmp_path / "dist", tmp_path / "scratch"
     scratch.mkdir()
     command = [*digits_arguments, "--precision", "fp32", "--target", "onnxruntime-cpu", "-o", str(dist)]
-    child = _start_and_wait(command, dist, TMPDIR=str(scratch))
+    child = start_and_wait(*command, TMPDIR=str(scratch))
     child.send_signal(sent)
-    assert child.wait(60) == code
+    child.communicate()
+    assert child.returncode == code
     assert list(dist.iterdir()) == []
     assert [path for path in scratch.iterdir() if path.name.startswith("ipj-edge")] == []
 

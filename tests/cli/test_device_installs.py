@@ -105,7 +105,9 @@ def test_one_extra_is_enough_for_verify_run_and_bench(install, bundles, digits, 
             "--windows", 2, "--window", 0.2, "--probe", "none", "--json", "-",
         )  # fmt: skip
         assert benched.returncode == 0, benched.stderr
-        (entry,) = json.loads(benched.stdout)["results"]
+        result = json.loads(benched.stdout)
+        assert result["environment"]["memory"].endswith(" GiB")
+        (entry,) = result["results"]
         assert entry["accuracy"]["value"] > 0.97
         assert entry["effective"][0]["engine"] == engine
 

@@ -1,4 +1,4 @@
-"""The commands of everyday use, in fresh processes, on the digits bundles."""
+"""The commands of everyday use on the digits bundles: each once in a fresh process, the rest in this one."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import pytest
 from ipj_edge.benchmark import BenchResult
 
 
-def test_convert_says_what_came_of_it_as_json(bundles: Path, digits: Path) -> None:
-    entries = json.loads((digits / "convert.json").read_text())
+def test_convert_says_what_came_of_it_as_json(digits_converted: Path) -> None:
+    entries = json.loads((digits_converted / "convert.json").read_text())
     assert len(entries) == 6
     for entry in entries:
         assert entry["error"] is None
@@ -25,8 +25,8 @@ def test_convert_says_what_came_of_it_as_json(bundles: Path, digits: Path) -> No
         assert entry["accuracy"]["source"] - entry["accuracy"]["bundle"] <= 0.01
 
 
-def test_verify_proves_a_bundle(bundle: Path, ipj_edge_cli: Callable) -> None:
-    ran = ipj_edge_cli("verify", bundle, "--threads", "1")
+def test_verify_proves_a_bundle(bundle: Path, ipj_edge_here: Callable) -> None:
+    ran = ipj_edge_here("verify", bundle, "--threads", "1")
     assert ran.code == 0, ran
     assert ran.out.rstrip().endswith("verified")
     assert "requested: threads 1" in ran.out
@@ -43,29 +43,29 @@ def test_verify_writes_json(bundles: Path, ipj_edge_cli: Callable) -> None:
 @pytest.mark.parametrize("file", ["manifest.json", "model.tflite", "golden.npz"])
 @pytest.mark.parametrize("command", ["verify", "inspect", "run", "bench"])
 def test_a_flipped_byte_is_exit_code_9_and_names_the_file(
-    bundles: Path, digits: Path, tmp_path: Path, ipj_edge_cli: Callable, file: str, command: str
+    bundles: Path, digits: Path, tmp_path: Path, ipj_edge_here: Callable, file: str, command: str
 ) -> None:
     copy = Path(shutil.copytree(bundles / "digits.tflite-cpu.int8.ipj", tmp_path / "damaged.ipj"))
     content = bytearray((copy / file).read_bytes())
     content[len(content) // 3] ^= 4
     (copy / file).write_bytes(content)
-    ran = ipj_edge_cli(command, copy, *([digits / "image.png"] if command == "run" else []))
+    ran = ipj_edge_here(command, copy, *([digits / "image.png"] if command == "run" else []))
     assert ran.code == 9, ran
     assert file in ran.err
     assert "Traceback" not in ran.err
 
 
-def test_a_newer_manifest_is_exit_code_9(bundles: Path, tmp_path: Path, ipj_edge_cli: Callable) -> None:
+def test_a_newer_manifest_is_exit_code_9(bundles: Path, tmp_path: Path, ipj_edge_here: Callable) -> None:
     copy = Path(shutil.copytree(bundles / "digits.tflite-cpu.int8.ipj", tmp_path / "newer.ipj"))
     text = (copy / "manifest.json").read_text()
     (copy / "manifest.json").write_text(text.replace('"schema_version": 1', '"schema_version": 7'))
-    ran = ipj_edge_cli("verify", copy)
+    ran = ipj_edge_here("verify", copy)
     assert ran.code == 9
     assert "schema version 7" in ran.err
 
 
-def test_run_prints_labels_and_scores(bundle: Path, digits: Path, ipj_edge_cli: Callable) -> None:
-    ran = ipj_edge_cli("run", bundle, digits / "image.png", "--top", "2")
+def test_run_prints_labels_and_scores(bundle: Path, digits: Path, ipj_edge_here: Callable) -> None:
+    ran = ipj_edge_here("run", bundle, digits / "image.png", "--top", "2")
     assert ran.code == 0, ran
     with np.load(digits / "test.npz") as file:
         name = (digits / "digits.txt").read_text().split()[file["labels"][3]]
@@ -81,8 +81,8 @@ def test_run_takes_arrays_and_writes_json(bundles: Path, tmp_path: Path, ipj_edg
     assert np.shape(json.loads(ran.out)[0]["outputs"]["logits"]) == (2, 10)
 
 
-def test_run_refuses_what_is_no_image(bundles: Path, digits: Path, ipj_edge_cli: Callable) -> None:
-    ran = ipj_edge_cli("run", bundles / "digits.tflite-cpu.fp32.ipj", digits / "digits.txt")
+def test_run_refuses_what_is_no_image(bundles: Path, digits: Path, ipj_edge_here: Callable) -> None:
+    ran = ipj_edge_here("run", bundles / "digits.tflite-cpu.fp32.ipj", digits / "digits.txt")
     assert ran.code == 2
     assert "cannot read the image" in ran.err
 
@@ -122,9 +122,9 @@ def _numbers(value: object) -> list[float]:
     return [float(value)] if isinstance(value, int | float) else []
 
 
-def test_bench_without_data_or_probe_says_why_figures_are_missing(bundles: Path, ipj_edge_cli: Callable) -> None:
+def test_bench_without_data_or_probe_says_why_figures_are_missing(bundles: Path, ipj_edge_here: Callable) -> None:
     bundle = bundles / "digits.tflite-cpu.fp32.ipj"
-    ran = ipj_edge_cli("bench", bundle, "--probe", "none", "--window", "0.05", "--json", "-")
+    ran = ipj_edge_here("bench", bundle, "--probe", "none", "--window", "0.05", "--json", "-")
     assert ran.code == 0, ran
     entry = json.loads(ran.out)["results"][0]
     assert entry["accuracy"] is None
@@ -134,23 +134,23 @@ def test_bench_without_data_or_probe_says_why_figures_are_missing(bundles: Path,
     assert entry["ipj"] is None
 
 
-def test_bench_never_overwrites_a_result(bundles: Path, tmp_path: Path, ipj_edge_cli: Callable) -> None:
+def test_bench_never_overwrites_a_result(bundles: Path, tmp_path: Path, ipj_edge_here: Callable) -> None:
     (tmp_path / "result.json").write_text("mine")
-    ran = ipj_edge_cli("bench", bundles / "digits.tflite-cpu.fp32.ipj", "--json", tmp_path / "result.json")
+    ran = ipj_edge_here("bench", bundles / "digits.tflite-cpu.fp32.ipj", "--json", tmp_path / "result.json")
     assert ran.code == 2
     assert "--force" in ran.err
     assert (tmp_path / "result.json").read_text() == "mine"
 
 
-def test_bench_refuses_data_that_does_not_fit(bundles: Path, tmp_path: Path, ipj_edge_cli: Callable) -> None:
+def test_bench_refuses_data_that_does_not_fit(bundles: Path, tmp_path: Path, ipj_edge_here: Callable) -> None:
     np.savez(tmp_path / "bad.npz", image=np.zeros((4, 1, 9, 9), np.float32), labels=np.zeros(4, int))
-    ran = ipj_edge_cli("bench", bundles / "digits.tflite-cpu.fp32.ipj", "--data", tmp_path / "bad.npz")
+    ran = ipj_edge_here("bench", bundles / "digits.tflite-cpu.fp32.ipj", "--data", tmp_path / "bad.npz")
     assert ran.code == 2
     assert "expected (N, 1, 8, 8)" in ran.err
 
 
-def test_inspect_shows_what_the_manifest_holds(bundle: Path, ipj_edge_cli: Callable) -> None:
-    ran = ipj_edge_cli("inspect", bundle)
+def test_inspect_shows_what_the_manifest_holds(bundle: Path, ipj_edge_here: Callable) -> None:
+    ran = ipj_edge_here("inspect", bundle)
     assert ran.code == 0, ran
     manifest = json.loads((bundle / "manifest.json").read_text())
     for text in ("(N, 1, 8, 8)", "456,704 MACs", "19,338 parameters", "parity: verified on target", "zero, one"):
@@ -160,7 +160,7 @@ def test_inspect_shows_what_the_manifest_holds(bundle: Path, ipj_edge_cli: Calla
     if manifest["precision"] == "int8":
         assert "calibrated on 300 samples (image 0 to 1)" in ran.out
         assert "0 of" in ran.out
-    assert json.loads(ipj_edge_cli("inspect", bundle, "--json", "-").out) == manifest
+    assert json.loads(ipj_edge_here("inspect", bundle, "--json", "-").out) == manifest
 
 
 def test_targets_and_doctor_say_what_works_here(ipj_edge_cli: Callable) -> None:

@@ -22,9 +22,9 @@ from ipj_edge.errors import DataError
     ],
 )
 def test_a_place_that_cannot_be_written_is_named_in_one_line(
-    tmp_path: Path, ipj_edge_cli: Callable, words: tuple[str, ...]
+    tmp_path: Path, ipj_edge_here: Callable, words: tuple[str, ...]
 ) -> None:
-    ran = ipj_edge_cli(*words, "--json", tmp_path / "none" / "x.json") if words[-1] != "true" else ipj_edge_cli(
+    ran = ipj_edge_here(*words, "--json", tmp_path / "none" / "x.json") if words[-1] != "true" else ipj_edge_here(
         *words[:3], "--json", tmp_path / "none" / "x.json", *words[3:]
     )  # fmt: skip
     assert ran.code == 2, ran

@@ -12,7 +12,7 @@ from ipj_edge.bundles.bundle import open_bundle
 from ipj_edge.conversion import ConvertRequest, convert
 from ipj_edge.runtime.golden import read_golden
 from ipj_edge.runtime.verification import verify
-from ipj_edge.values import Settings, TensorSpec
+from ipj_edge.values import ConversionOptions, Settings, TensorSpec
 from ipj_edge_targets.onnxruntime_gpu import OnnxruntimeGpu
 
 pytestmark = [pytest.mark.hardware, pytest.mark.slow]
@@ -46,7 +46,7 @@ def bundle(request: pytest.FixtureRequest, tmp_path: Path, calibration: Path) ->
             inputs=(TensorSpec(name="image", shape=(1, 3, 6, 7), dtype="float32"),),
             calibration=str(calibration),
             # int8 runs on TensorRT by default, which is a further installation.
-            providers=("cuda",),
+            options=ConversionOptions(providers=("cuda",)),
         )
     )
     assert outcome.bundle is not None, outcome.error

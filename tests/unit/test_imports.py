@@ -7,8 +7,9 @@ import sys
 import pytest
 
 HEAVY = (
-    "torch", "torchao", "onnx", "onnxscript", "onnxruntime", "openvino", "nncf", "ai_edge_litert", "ai_edge_quantizer",
-    "litert_torch", "tflite_runtime", "serial", "pynvml", "plotly", "PIL", "safetensors", "sklearn", "scipy",
+    "torch", "torchao", "onnx", "onnx_ir", "onnxscript", "onnxruntime", "openvino", "nncf", "ai_edge_litert",
+    "ai_edge_quantizer", "litert_torch", "tflite_runtime", "serial", "pynvml", "plotly", "PIL", "psutil",
+    "safetensors", "sklearn", "scipy",
 )  # fmt: skip
 
 

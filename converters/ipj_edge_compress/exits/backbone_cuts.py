@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 
+from ipj_edge.errors import first_line
 from ipj_edge_compress.errors import ModelError
 from ipj_edge_compress.training.modes import evaluating
 
@@ -67,10 +68,10 @@ def _traced(backbone: nn.Module, names: Sequence[str]) -> fx.Graph:
             raise ModelError(f"the backbone has no module '{name}'; it has {shown}")
     try:
         return _Tracer(names).trace(backbone)
-    except (fx.proxy.TraceError, TypeError, AttributeError, RuntimeError) as error:
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    except Exception as error:  # forward is the user's own
         raise ModelError(
-            f"{type(backbone).__name__}.forward cannot be traced ({first}): give stages and heads to MultiExit itself"
+            f"{type(backbone).__name__}.forward cannot be traced ({first_line(error)}): "
+            "give stages and heads to MultiExit itself"
         ) from error
 
 
@@ -91,11 +92,12 @@ class _Recorder(fx.Interpreter):
 def _tensor_nodes(backbone: nn.Module, graph: fx.Graph, example: Sequence[torch.Tensor]) -> set[fx.Node]:
     """Return the nodes that hold tensors made from the inputs; weights and what follows from them alone are none."""
     recorder = _Recorder(fx.GraphModule(backbone, graph))
+    recorder.extra_traceback = False  # it would put its own words before the message of an error
     try:
         with evaluating(backbone):
             recorder.run(*example)
-    except (RuntimeError, ValueError, TypeError) as error:
-        raise ModelError(f"the backbone fails on the example: {str(error).splitlines()[0]}") from error
+    except Exception as error:  # the modules are the user's own
+        raise ModelError(f"the backbone fails on the example: {first_line(error)}") from error
     from_inputs: set[fx.Node] = set()
     for node in graph.nodes:
         if node.op == "placeholder" or from_inputs & set(node.all_input_nodes):

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ipj_edge.errors import first_line
 from ipj_edge_compress.errors import ModelError
 from ipj_edge_compress.exits.backbone_cuts import cut
 from ipj_edge_compress.exits.heads import make_head
@@ -115,8 +116,8 @@ def _check_heads(module: MultiExit, inputs: tuple[torch.Tensor, ...], names: Seq
     try:
         with evaluating(module):
             answers = module(*inputs)
-    except (RuntimeError, ValueError, TypeError) as error:
-        raise ModelError(f"a head fails on the features it gets: {str(error).splitlines()[0]}") from error
+    except Exception as error:  # a head may be the user's own
+        raise ModelError(f"a head fails on the features it gets: {first_line(error)}") from error
     wanted = tuple(answers[FINAL].shape)
     for exit_name, name in zip(module.names, names, strict=False):
         got = tuple(answers[exit_name].shape)

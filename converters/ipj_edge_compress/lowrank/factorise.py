@@ -10,7 +10,7 @@ import msgspec
 import torch
 from torch import nn
 
-from ipj_edge.errors import ConfigError
+from ipj_edge.errors import ConfigError, first_line
 from ipj_edge_compress.cost.size import Size, seconds_of, size_of
 from ipj_edge_compress.lowrank.layer_inputs import input_roots
 from ipj_edge_compress.training.batches import Batches, as_inputs
@@ -248,7 +248,7 @@ def _try_layer(
             module(*inputs)
     except FAILURES as error:
         module.set_submodule(name, layer)
-        why = f"the model does not take two layers for it: {str(error).splitlines()[0][:120]}"
+        why = f"the model does not take two layers for it: {first_line(error, limit=120)}"
         return Factored(rank=rank, full_rank=full, time_ratio=ratio, reason=why)
     return Factored(rank=rank, full_rank=full, time_ratio=ratio, kept=True)
 

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ipj_edge.errors import first_line
 from ipj_edge_compress.errors import ModelError
 from ipj_edge_compress.training.losses import logits_of
 from ipj_edge_compress.training.modes import evaluating
@@ -35,8 +36,7 @@ def dependency_graph(module: nn.Module, inputs: tuple[Any, ...]) -> Any:
             module, example_inputs=list(inputs), output_transform=logits_of, verbose=False
         )
     except Exception as error:  # Torch-Pruning raises whatever it trips over
-        first = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ModelError(f"{type(module).__name__} cannot be traced for pruning: {first}") from error
+        raise ModelError(f"{type(module).__name__} cannot be traced for pruning: {first_line(error)}") from error
 
 
 def unprunable(module: nn.Module, inputs: tuple[Any, ...]) -> dict[str, str]:
@@ -98,8 +98,8 @@ def _try_group(module: nn.Module, name: str, inputs: tuple[Any, ...]) -> str:
             _silence(silenced, readers)
             pairs = zip(logits_of(copy(*inputs)), logits_of(silenced(*inputs)), strict=True)
             same = all(_close(one, other) for one, other in pairs)
-    except (RuntimeError, ValueError, IndexError, TypeError, AttributeError) as error:
-        return f"without one of its channels the model fails: {str(error).strip().splitlines()[0][:160]}"
+    except Exception as error:  # noqa: BLE001 # forward is the user's own
+        return f"without one of its channels the model fails: {first_line(error, limit=160)}"
     return "" if same else "without one of its channels the model computes something else"
 
 

@@ -103,9 +103,8 @@ def convert_accurately(request: ConvertRequest, target: str, *, max_accuracy_dro
         operators, source = _operators(draft)
         found = fewest_in_float(operators, lambda kept: _accuracy(draft, kept), source - max_accuracy_drop)
     final = msgspec.structs.replace(
-        request, targets=(target,), precisions=("int8",), keep_float=found.keep_float,
-        max_accuracy_drop=max_accuracy_drop,
-    )  # fmt: skip
+        _keeping(request, found.keep_float), targets=(target,), max_accuracy_drop=max_accuracy_drop
+    )
     _convert(final)
     return found
 
@@ -124,12 +123,17 @@ def _operators(draft: ConvertRequest) -> tuple[list[str], float]:
 
 def _accuracy(draft: ConvertRequest, kept: tuple[str, ...]) -> float:
     try:
-        return _convert(msgspec.structs.replace(draft, precisions=("int8",), keep_float=kept))[1][1]
+        return _convert(_keeping(draft, kept))[1][1]
     except ConversionError as error:
         # An int8 file that is proven wrong scores nothing; any other failure would be the same for every set.
         if error.exit_code != 4:
             raise
         return 0.0
+
+
+def _keeping(request: ConvertRequest, kept: tuple[str, ...]) -> ConvertRequest:
+    options = msgspec.structs.replace(request.options, keep_float=kept)
+    return msgspec.structs.replace(request, precisions=("int8",), options=options)
 
 
 def _convert(request: ConvertRequest) -> tuple[Bundle, tuple[float, float]]:

@@ -8,6 +8,7 @@ from typing import Any
 from torch import fx, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
 
+from ipj_edge.errors import first_line
 from ipj_edge_compress.errors import ModelError
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -28,9 +29,8 @@ def folded(module: nn.Module, name: str = "") -> fx.GraphModule:
     copy = deepcopy(module).eval()
     try:
         traced = fx.GraphModule(copy, fx.Tracer().trace(copy), class_name=type(module).__name__)
-    except (fx.proxy.TraceError, TypeError, AttributeError, RuntimeError) as error:
-        first = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ModelError(f"'{name or type(module).__name__}' cannot be traced: {first}") from error
+    except Exception as error:  # forward is the user's own
+        raise ModelError(f"'{name or type(module).__name__}' cannot be traced: {first_line(error)}") from error
     for node in list(traced.graph.nodes):
         node.type = None  # annotations may be strings, with which a graph cannot be pickled
         if node.op == "call_module":

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from ipj_edge.errors import DataError, SourceError
+from ipj_edge.errors import DataError, SourceError, message_lines, typed_line
 from ipj_edge.protocols import Array
 
 
@@ -35,7 +35,7 @@ def build(location: str, weights: Path | None = None, *, seed: int = 0) -> nn.Mo
     try:
         made = factory()
     except Exception as error:  # the user's code raises what it likes
-        raise SourceError(f"'{location}' raised {type(error).__name__}: {error}") from error
+        raise SourceError(f"'{location}' raised {typed_line(error)}") from error
     if not isinstance(made, nn.Module):
         raise SourceError(f"'{location}' returned {type(made).__name__}; expected a torch.nn.Module")
     if weights is not None:
@@ -69,7 +69,7 @@ def import_place(place: str) -> Any:
     except SourceError:
         raise
     except Exception as error:  # the user's code raises what it likes
-        raise SourceError(f"'{place}' raised {type(error).__name__}: {error}") from error
+        raise SourceError(f"'{place}' raised {typed_line(error)}") from error
     return module
 
 
@@ -92,8 +92,7 @@ def load_weights(module: nn.Module, path: Path) -> None:
     except FileNotFoundError as error:
         raise SourceError(f"no weights file '{path}'") from error
     except Exception as error:  # a corrupt file fails anywhere in its reader
-        first = (str(error).strip() or type(error).__name__).splitlines()
-        raise SourceError(f"'{path.name}' does not fit the model: {' '.join(first)[:300]}") from error
+        raise SourceError(f"'{path.name}' does not fit the model: {' '.join(message_lines(error))[:300]}") from error
 
 
 def read_arrays(path: Path) -> tuple[Array, Array]:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ipj_edge.errors import first_line
 from ipj_edge.writing import write_file
 from ipj_edge_compress.errors import ModelError
 
@@ -74,7 +75,7 @@ def export_all(
             program = torch.export.export(_Named(module.eval(), names), tuple(examples), dynamic_shapes=shapes)
             torch.export.save(program, whole)
     except (RuntimeError, ValueError, TypeError, AssertionError, LookupError, AttributeError) as error:
-        raise ModelError(f"torch.export cannot follow the model: {str(error).strip().splitlines()[0]}") from error
+        raise ModelError(f"torch.export cannot follow the model: {first_line(error)}") from error
     finally:
         logger.setLevel(level)
     write_file(path, whole.getbuffer())

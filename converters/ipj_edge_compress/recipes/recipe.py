@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
-import re
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal, Union
+from typing import Literal, Union
 
 import msgspec
-import tomllib
 
 from ipj_edge.errors import ConfigError
+from ipj_edge.toml_files import read_toml
+from ipj_edge.units import hundredths
 from ipj_edge_compress.distillation.distil import Teaching
 from ipj_edge_compress.lowrank.factorise import LowRankPlan
 from ipj_edge_compress.pruning.prune import PrunePlan
@@ -138,7 +136,6 @@ class QatStep(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="qa
 
 
 Step = Union[TrainStep, DistilStep, PruneStep, LowRankStep, ExitsStep, QatStep]  # noqa: UP007 # msgspec needs it so
-STEPS: tuple[type[msgspec.Struct], ...] = (TrainStep, DistilStep, PruneStep, LowRankStep, ExitsStep, QatStep)
 
 
 class GoalTable(msgspec.Struct, frozen=True, kw_only=True):
@@ -170,26 +167,13 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     probe: str = "auto"
 
 
-_TABLES: dict[str, type[msgspec.Struct]] = {
-    "model": ModelTable, "data": DataTable, "goal": GoalTable, "payback": PaybackTable,
-}  # fmt: skip
-
-
 def load_recipe(path: Path) -> Recipe:
     """Read a recipe.
 
     Raises:
         ConfigError: it cannot be read, a key is unknown (names the nearest known one), or steps are out of order.
     """
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"cannot read the recipe {path}: {error}") from error
-    _check_keys(table, path)
-    try:
-        recipe = msgspec.convert(table, Recipe)
-    except (msgspec.ValidationError, ConfigError) as error:
-        raise ConfigError(f"{path}: {error}") from error
+    recipe = read_toml(path, "recipe").to(Recipe)
     _check_order(recipe, path)
     return recipe
 
@@ -200,9 +184,8 @@ def allowed_drop(goal: GoalTable) -> float:
     Raises:
         ConfigError: without its unit, or out of range.
     """
-    match = re.fullmatch(r"([0-9.]+)pp", goal.max_accuracy_drop)
-    value = float(match.group(1)) / 100 if match else -1.0
-    if not 0 <= value <= 1:
+    value = hundredths(goal.max_accuracy_drop, "pp")
+    if value is None or not 0 <= value <= 1:
         raise ConfigError(
             f"max_accuracy_drop '{goal.max_accuracy_drop}': expected percentage points with their unit, e.g. 0.5pp"
         )
@@ -229,36 +212,6 @@ def prune_plan(step: PruneStep) -> PrunePlan:
 def low_rank_plan(step: LowRankStep) -> LowRankPlan:
     """Return how a step factorises."""
     return LowRankPlan(**{name: getattr(step, name) for name in LowRankPlan.__struct_fields__})
-
-
-def _check_keys(table: dict[str, Any], path: Path) -> None:
-    _refuse_strangers(table, Recipe.__struct_fields__, f"{path}")
-    for name, known in _TABLES.items():
-        if isinstance(table.get(name), dict):
-            _refuse_strangers(table[name], known.__struct_fields__, f"{path} [{name}]")
-    vary = table["data"].get("vary") if isinstance(table.get("data"), dict) else None
-    if isinstance(vary, dict):
-        _refuse_strangers(vary, Variation.__struct_fields__, f"{path} [data.vary]")
-    kinds = {str(kind.__struct_config__.tag): kind for kind in STEPS}
-    steps = table.get("step", [])
-    for index, step in enumerate(steps if isinstance(steps, list) else []):
-        where = f"{path} step {index + 1}"
-        do = step.get("do")
-        if do not in kinds:
-            raise ConfigError(f"{where}: do = {do!r}{_nearest(str(do), kinds)}; known: {', '.join(kinds)}")
-        _refuse_strangers(step, ("do", *kinds[do].__struct_fields__), f"{where} ({do})")
-
-
-def _refuse_strangers(table: dict[str, Any], known: Iterable[str], where: str) -> None:
-    names = tuple(known)
-    for key in table:
-        if key not in names:
-            raise ConfigError(f"{where}: unknown key '{key}'{_nearest(key, names)}; known: {', '.join(names)}")
-
-
-def _nearest(key: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(key, list(known), n=1, cutoff=0.5)
-    return f" (did you mean '{near[0]}'?)" if near else ""
 
 
 def _check_order(recipe: Recipe, path: Path) -> None:

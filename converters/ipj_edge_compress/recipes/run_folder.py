@@ -11,7 +11,7 @@ import msgspec
 import torch
 from torch import nn
 
-from ipj_edge.errors import ConfigError, DestinationError, SourceError
+from ipj_edge.errors import ConfigError, DestinationError, SourceError, typed_line
 from ipj_edge.values import ActivationRange
 from ipj_edge.writing import DRAFTS, write_file
 from ipj_edge_compress.cost.ledger import StepEntry
@@ -88,7 +88,7 @@ class RunFolder:
         except Exception as error:
             if isinstance(error, DestinationError):
                 raise
-            raise SourceError(f"the model cannot be kept: {type(error).__name__}: {error}") from error
+            raise SourceError(f"the model cannot be kept: {typed_line(error)}") from error
 
     def load_module(self, name: str) -> nn.Module:
         """Return a model kept before.

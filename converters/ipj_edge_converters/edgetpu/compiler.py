@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from ipj_edge import child
 from ipj_edge.errors import ConversionError, UnsupportedError
 
 PROGRAM = "edgetpu_compiler"
@@ -73,10 +74,7 @@ def compile_model(program: str, model: Path, into: Path) -> tuple[Path, Compiler
         ConversionError: the compiler did not do what it does, or not in time.
     """
     try:
-        ran = subprocess.run(
-            [program, "-s", "-o", str(into), str(model)],
-            capture_output=True, text=True, errors="replace", timeout=TIMEOUT_S, check=False,
-        )  # fmt: skip
+        ran = child.run_program([program, "-s", "-o", str(into), str(model)], timeout_s=TIMEOUT_S)
     except subprocess.TimeoutExpired as error:
         raise ConversionError(f"{PROGRAM} did not end in {TIMEOUT_S:g} s") from error
     except OSError as error:

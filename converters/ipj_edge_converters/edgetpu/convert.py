@@ -116,14 +116,14 @@ def placed(task: ConversionTask, files: StageFiles) -> StageFiles:
     program = find_compiler()
     if program is None:
         placement = predict(whole)
-        check_share(placement, task.min_mapped)
+        check_share(placement, task.options.min_mapped)
         write_placement(task.into, placement)
         return msgspec.structs.replace(files, notes=(*files.notes, _uncompiled_note()))
     compiled, log = compile_model(program, path, task.into)
     made = tflite_file.parse(tflite_file.inlined(compiled.read_bytes()))
     _check_same_ends(whole, made)
     placement = compiled_placement(whole, made, log)
-    check_share(placement, task.min_mapped)
+    check_share(placement, task.options.min_mapped)
     write_placement(task.into, placement)
     return msgspec.structs.replace(
         files,
@@ -165,9 +165,10 @@ def _check_whole(task: ConversionTask) -> None:
 
     Programs compiled together have answered wrongly on the device (google-coral/edgetpu issue 85).
     """
-    if task.exits:
+    if task.options.split_at:
         raise UnsupportedError(
-            f"'{_TARGET}' takes no model cut into stages ({', '.join(task.exits)}): convert its last exit alone"
+            f"'{_TARGET}' takes no model cut into stages ({', '.join(task.options.split_at)}): "
+            "convert its last exit alone"
         )
 
 

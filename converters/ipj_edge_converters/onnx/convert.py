@@ -21,7 +21,7 @@ from ipj_edge_converters.onnx.quantize.dynamic import quantize_dynamically
 from ipj_edge_converters.onnx.quantize.static import Choices, choices_of, quantize
 from ipj_edge_converters.onnx.stage import last_exit_only
 from ipj_edge_converters.quantization.instruction_sets import assumed_by_quantized, has_exact_dot_products
-from ipj_edge_converters.quantization.trained_ranges import notes_stray_ranges
+from ipj_edge_converters.quantization.trained_ranges import notes_on_strays
 from ipj_edge_converters.sources.feeds import static_batch
 from ipj_edge_converters.sources.forms import onnx_path
 
@@ -37,7 +37,6 @@ class ToOnnx:
     precisions: tuple[Precision, ...] = ("fp32", "int8")
     schemes: tuple[Scheme, ...] = ("static", "dynamic")
 
-    @notes_stray_ranges
     def convert(self, task: ConversionTask) -> StageFiles:
         """Write ``model.onnx`` and read it back.
 
@@ -47,44 +46,45 @@ class ToOnnx:
             DataError: static int8 without calibration data for every input.
             ConversionError: the quantizer failed.
         """
-        model, isa = _converted(task)
-        files = write_and_read_back(model, task, isa)
-        return _cut(task, files) if task.exits else files
+        model, isa, notes = _converted(task)
+        files = write_and_read_back(model, task, isa, notes)
+        return _cut(task, files) if task.options.split_at else files
 
 
 def _cut(task: ConversionTask, files: StageFiles) -> StageFiles:
     """Cut the whole file into stages; the file itself then computes the last exit alone."""
     path = task.into / files.file
-    stages = cut_onnx(path, task.exits, task.source.inputs, task.into)
+    stages = cut_onnx(path, task.options.split_at, task.source.inputs, task.into)
     unsplit = last_exit_only(load_onnx(path), stages[-1].exit_output)
-    files = write_and_read_back(unsplit, task, files.isa)
+    files = write_and_read_back(unsplit, task, files.isa, files.notes)
     return msgspec.structs.replace(files, stages=stages, counted=count_onnx(unsplit, task.source.inputs))
 
 
-def _converted(task: ConversionTask) -> tuple[Any, str]:
-    """Return the model to write and the instruction set it assumes."""
+def _converted(task: ConversionTask) -> tuple[Any, str, tuple[str, ...]]:
+    """Return the model to write, the instruction set it assumes, and notes on it."""
     source: Path = onnx_path(task.source)
     if task.source.precision == "int8":
-        return _passed_through(task, source)
+        return *_passed_through(task, source), ()
     if task.precision == "fp32":
-        return load_onnx(source), ""
-    exact = has_exact_dot_products(task.isa)
-    if task.scheme == "dynamic":
-        model = quantize_dynamically(source, keep_float=task.keep_float, reduce_range=not exact)
-    else:
-        model = statically_quantized(task, source, choices_of(task))
-    return model, "vnni" if exact else ""
+        return load_onnx(source), "", ()
+    exact = has_exact_dot_products(task.options.isa)
+    isa = "vnni" if exact else ""
+    if task.options.int8_scheme == "dynamic":
+        return quantize_dynamically(source, keep_float=task.options.keep_float, reduce_range=not exact), isa, ()
+    model, notes = statically_quantized(task, source, choices_of(task))
+    return model, isa, notes
 
 
-def statically_quantized(task: ConversionTask, source: Path, choices: Choices) -> Any:
-    """Return the model of an ONNX file quantized on the task's calibration data.
+def statically_quantized(task: ConversionTask, source: Path, choices: Choices) -> tuple[Any, tuple[str, ...]]:
+    """Return the model of an ONNX file quantized on the task's calibration data, and notes on its trained ranges.
 
     Raises:
         DataError: there is none.
     """
     if task.calibration is None:
         raise DataError("int8 needs calibration data: real samples that the model will meet")
-    return quantize(source, task.source.inputs, task.calibration, choices)
+    model, strays = quantize(source, task.source.inputs, task.calibration, choices)
+    return model, notes_on_strays(strays, choices.ranges)
 
 
 def _passed_through(task: ConversionTask, source: Path) -> tuple[Any, str]:
@@ -103,7 +103,7 @@ def _with_shapes(model: Any) -> Any:
     return shape_inference.infer_shapes(model)
 
 
-def write_and_read_back(model: Any, task: ConversionTask, isa: str) -> StageFiles:
+def write_and_read_back(model: Any, task: ConversionTask, isa: str, notes: tuple[str, ...] = ()) -> StageFiles:
     """Write ``model.onnx`` and describe what the file says."""
     path = task.into / _FILE
     save_onnx(_with_shapes(model), path)
@@ -118,7 +118,8 @@ def write_and_read_back(model: Any, task: ConversionTask, isa: str) -> StageFile
         versions={**task.source.versions, **{name: version(name) for name in ("onnx", "onnxruntime")}},
         isa=isa,
         opset=opset_of(model),
-        scheme=task.scheme if task.precision == "int8" and task.source.precision != "int8" else None,
+        notes=notes,
+        scheme=task.options.int8_scheme if task.precision == "int8" and task.source.precision != "int8" else None,
     )
 
 

@@ -15,7 +15,6 @@ from ipj_edge_converters.onnx.convert import statically_quantized, write_and_rea
 from ipj_edge_converters.onnx.files import load_onnx
 from ipj_edge_converters.onnx.quantize.half import halve
 from ipj_edge_converters.onnx.quantize.static import Choices
-from ipj_edge_converters.quantization.trained_ranges import notes_stray_ranges
 from ipj_edge_converters.sources.forms import onnx_path
 
 _NAMES = {"cuda": "CUDAExecutionProvider", "tensorrt": "TensorrtExecutionProvider"}
@@ -34,7 +33,6 @@ class ToOnnxGpu:
     schemes: tuple[Scheme, ...] = ("static",)
     providers: tuple[str, ...] = tuple(_NAMES)
 
-    @notes_stray_ranges
     def convert(self, task: ConversionTask) -> StageFiles:
         """Write ``model.onnx`` and read it back.
 
@@ -44,17 +42,19 @@ class ToOnnxGpu:
             DataError: int8 without calibration data for every input.
             ConversionError: the quantizer, or the float16 converter, failed.
         """
-        made = write_and_read_back(_converted(task), task, "")
+        model, notes = _converted(task)
+        made = write_and_read_back(model, task, "")
         providers = _chosen(task)
         int8_in_float = task.precision == "int8" and providers[0] == "cuda"
         return msgspec.structs.replace(
             made,
             providers=tuple(ProviderSpec(name=_NAMES[name], options=_options(name, task)) for name in providers),
-            notes=(*made.notes, *((_CUDA_INT8,) if int8_in_float else ())),
+            notes=(*((_CUDA_INT8,) if int8_in_float else ()), *notes),
         )
 
 
-def _converted(task: ConversionTask) -> Any:
+def _converted(task: ConversionTask) -> tuple[Any, tuple[str, ...]]:
+    """Return the model to write, and notes on it."""
     source: Path = onnx_path(task.source)
     if task.source.precision == "int8" and task.precision != "int8":
         raise TargetUnavailableError(
@@ -62,16 +62,18 @@ def _converted(task: ConversionTask) -> Any:
             "from it: ask for int8, or convert the float model"
         )
     if task.precision == "fp32" or task.source.precision == "int8":
-        return load_onnx(source)
+        return load_onnx(source), ()
     if task.precision == "fp16":
-        return halve(source, keep_float=task.keep_float, half_io=task.half_io)
-    return statically_quantized(task, source, Choices(keep_float=task.keep_float, symmetric=True, ranges=task.ranges))
+        return halve(source, keep_float=task.options.keep_float, half_io=task.options.half_io), ()
+    return statically_quantized(
+        task, source, Choices(keep_float=task.options.keep_float, symmetric=True, ranges=task.options.ranges)
+    )
 
 
 def _chosen(task: ConversionTask) -> tuple[str, ...]:
     """Return the providers: those asked for, else CUDA, with TensorRT before it where only that uses integers."""
-    if task.providers:
-        return task.providers
+    if task.options.providers:
+        return task.options.providers
     return ("tensorrt", "cuda") if task.precision == "int8" else ("cuda",)
 
 

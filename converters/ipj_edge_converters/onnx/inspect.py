@@ -8,7 +8,7 @@ from typing import Any
 
 from ipj_edge.bundles.file_report import FileOperator, FileReport, FileTensor
 from ipj_edge.bundles.manifest import OperatorCount
-from ipj_edge.errors import IpjEdgeError, SourceError
+from ipj_edge.errors import IpjEdgeError, SourceError, typed_line
 from ipj_edge.plugins import needs
 from ipj_edge.protocols import FileInspector, MacCount
 from ipj_edge_converters.onnx.graphs import all_graphs, opset_of
@@ -17,7 +17,6 @@ from ipj_edge_converters.onnx.operators import count_operators
 from ipj_edge_converters.onnx.source.cleaning import clean
 from ipj_edge_converters.onnx.source.shapes import describe_inputs, name_dimensions
 from ipj_edge_converters.onnx.weights import count_weights
-from ipj_edge_converters.quiet import first_line
 from ipj_edge_converters.sources.reading import read_file
 
 _STANDARD = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")
@@ -71,7 +70,7 @@ def _load(path: Path) -> Any:
         model = onnx.load_model(str(path))
     except Exception as error:
         raise SourceError(
-            f"{path.name} is no ONNX file, or its weights are not beside it: {first_line(error)}"
+            f"{path.name} is no ONNX file, or its weights are not beside it: {typed_line(error)}"
         ) from error
     if not model.graph.node:
         raise SourceError(f"{path.name} holds no ONNX graph")

@@ -6,14 +6,13 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
-from ipj_edge.errors import ConversionError
+from ipj_edge.errors import ConversionError, typed_line
 from ipj_edge.plugins import needs
 from ipj_edge.protocols import MacCount
 from ipj_edge.values import TensorSpec
 from ipj_edge_converters.onnx.graphs import all_graphs
 from ipj_edge_converters.onnx.runtime import as_engine_runs
 from ipj_edge_converters.onnx.weights import count_weights
-from ipj_edge_converters.quiet import first_line
 from ipj_edge_converters.sources.feeds import static_batch
 
 Shape = tuple[int, ...]
@@ -119,7 +118,7 @@ def _shapes(model: Any) -> Shapes:
     try:
         graph = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
     except (onnx.shape_inference.InferenceError, RuntimeError) as error:
-        raise _UncountableError(f"shapes cannot be inferred: {first_line(error)}") from error
+        raise _UncountableError(f"shapes cannot be inferred: {typed_line(error)}") from error
     shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
     for value in (*graph.input, *graph.output, *graph.value_info):
         if (shape := _known(value)) is not None:

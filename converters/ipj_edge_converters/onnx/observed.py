@@ -12,12 +12,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from ipj_edge.errors import ConversionError
+from ipj_edge.errors import ConversionError, typed_line
 from ipj_edge.plugins import needs
 from ipj_edge.protocols import Array
 from ipj_edge.values import TensorSpec
 from ipj_edge_converters.onnx.runtime import plain_session
-from ipj_edge_converters.quiet import first_line
 
 # The batch sizes of the two runs, and what other dynamic sizes are in them and in a third run.
 _BATCHES = (2, 3)
@@ -106,7 +105,7 @@ def _run(session: Any, inputs: Sequence[TensorSpec], sizes: Mapping[str, int]) -
         answers = session.run(names, feeds)
     except Exception as error:
         shown = ", ".join(f"{name} = {array.shape}" for name, array in feeds.items())
-        raise ConversionError(f"the model that is to be cut does not run on {shown}: {first_line(error)}") from error
+        raise ConversionError(f"the model that is to be cut does not run on {shown}: {typed_line(error)}") from error
     made = {name: array for name, array in zip(names, answers, strict=True) if isinstance(array, np.ndarray)}
     return {**feeds, **made}
 

@@ -6,10 +6,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
-from ipj_edge.errors import ConversionError, UnsupportedError
+from ipj_edge.errors import ConversionError, UnsupportedError, typed_line
 from ipj_edge.host import default_threads
 from ipj_edge.plugins import needs
-from ipj_edge_converters.quiet import first_line
 
 # Its refusals come as exceptions; what it logs beside them, and its advice about old files, helps nobody.
 _LOG_NOTHING = 4
@@ -71,7 +70,7 @@ def _refused(error: BaseException, file: str) -> ConversionError:
     operator = _unknown_operator(str(error))
     if operator:
         return UnsupportedError(f"onnxruntime has no operator {operator} ('{file}' needs it)", (operator,))
-    return ConversionError(f"onnxruntime refuses '{file}': {first_line(error)}")
+    return ConversionError(f"onnxruntime refuses '{file}': {typed_line(error)}")
 
 
 def _unknown_operator(message: str) -> str:

@@ -19,7 +19,7 @@ from ipj_edge_converters.openvino.quantize import quantize
 from ipj_edge_converters.openvino.stages import stage_and_convert
 from ipj_edge_converters.quantization.instruction_sets import assumed_by_quantized, has_exact_dot_products
 from ipj_edge_converters.quantization.keep_float import Operator, matching
-from ipj_edge_converters.quantization.trained_ranges import notes_stray_ranges
+from ipj_edge_converters.quantization.trained_ranges import notes_on_strays
 from ipj_edge_converters.sources.forms import onnx_path
 
 _NO_OPERATORS = frozenset(("Constant", "Const", "Parameter", "Result"))
@@ -41,7 +41,6 @@ class ToOpenvino:
     precisions: tuple[Precision, ...] = ("fp32", "bf16", "int8")
     schemes: tuple[Scheme, ...] = ("static",)
 
-    @notes_stray_ranges
     def convert(self, task: ConversionTask) -> StageFiles:
         """Convert, write into ``task.into`` and read back what was written.
 
@@ -53,21 +52,22 @@ class ToOpenvino:
             ConversionError: the conversion failed, or what came out is not int8 where int8 was asked for.
         """
         _check_precision(task)
-        if task.exits:
+        if task.options.split_at:
             return stage_and_convert(task, self.convert)
         path = onnx_path(task.source)
         model, names = read_onnx(path), onnx_names(path)
         quantizing = task.precision == "int8" and task.source.precision != "int8"
         isa = _assumed(task, path)
+        strays: tuple[str, ...] = ()
         if quantizing:
             model, kept = _kept_in_float(model, task, names)
-            model = quantize(
+            model, strays = quantize(
                 model,
                 task.calibration or {},
                 task.source.inputs,
                 full_range=isa == "vnni",
                 kept=kept,
-                ranges=task.ranges,
+                ranges=task.options.ranges,
             )
         model.set_friendly_name(task.source.name)
         write(model, task.into, names)
@@ -75,7 +75,7 @@ class ToOpenvino:
         if task.precision == "int8":
             _check_int8(operators)
         tools = ("openvino", "nncf") if quantizing else ("openvino",)
-        return _stage_files(task, operators, isa, tools)
+        return _stage_files(task, operators, isa, tools, notes_on_strays(strays, task.options.ranges))
 
 
 def _assumed(task: ConversionTask, path: Path) -> str:
@@ -84,7 +84,7 @@ def _assumed(task: ConversionTask, path: Path) -> str:
         return ""
     if task.source.precision == "int8":
         return assumed_by_quantized(load_onnx(path), task)
-    return "vnni" if has_exact_dot_products(task.isa) else ""
+    return "vnni" if has_exact_dot_products(task.options.isa) else ""
 
 
 def _check_precision(task: ConversionTask) -> None:
@@ -93,7 +93,7 @@ def _check_precision(task: ConversionTask) -> None:
             f"'{task.source.file}' is already quantized to int8 and keeps its own scales; "
             f"{task.precision} cannot be had from it: ask for int8, or give the float model"
         )
-    if task.precision == "bf16" and task.keep_float:
+    if task.precision == "bf16" and task.options.keep_float:
         raise ConfigError("--keep-float has no effect on bf16: openvino chooses the precision of a whole program")
     if task.precision == "int8" and task.source.precision != "int8" and not task.calibration:
         raise ConversionError("static int8 needs calibration data; there is no default")
@@ -104,7 +104,7 @@ def _kept_in_float(model: Any, task: ConversionTask, names: set[str]) -> tuple[A
 
     The model is written and read once, so that layers have the names that `inspect` lists of a float bundle.
     """
-    if not task.keep_float:
+    if not task.options.keep_float:
         return model, ()
     with TemporaryDirectory(prefix="ipj-edge-") as folder:
         write(model, Path(folder), names)
@@ -115,7 +115,7 @@ def _kept_in_float(model: Any, task: ConversionTask, names: set[str]) -> tuple[A
         for each in model.get_ordered_ops()
         if each.get_type_name() not in _NO_OPERATORS
     ]
-    return model, tuple(each.name for each in matching(task.keep_float, layers))
+    return model, tuple(each.name for each in matching(task.options.keep_float, layers))
 
 
 def _check_int8(operators: OperatorCount) -> None:
@@ -126,7 +126,9 @@ def _check_int8(operators: OperatorCount) -> None:
         )
 
 
-def _stage_files(task: ConversionTask, operators: OperatorCount, isa: str, tools: tuple[str, ...]) -> StageFiles:
+def _stage_files(
+    task: ConversionTask, operators: OperatorCount, isa: str, tools: tuple[str, ...], notes: tuple[str, ...]
+) -> StageFiles:
     openvino = import_openvino()
     saved = openvino.Core().read_model(task.into / XML_NAME)
     takes = tuple(_port(saved.input(spec.name), spec) for spec in task.source.inputs)
@@ -140,7 +142,7 @@ def _stage_files(task: ConversionTask, operators: OperatorCount, isa: str, tools
         versions={name: version(name) for name in tools},
         isa=isa,
         scheme="static" if "nncf" in tools else None,
-        notes=(_BF16_NOTE,) if task.precision == "bf16" else (),
+        notes=(*((_BF16_NOTE,) if task.precision == "bf16" else ()), *notes),
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
-from ipj_edge.errors import ConversionError
+from ipj_edge.errors import ConversionError, message_lines
 from ipj_edge.plugins import needs
 
 XML_NAME = "model.xml"
@@ -28,9 +28,8 @@ def import_openvino() -> Any:
 def one_line(error: Exception) -> str:
     """Return the part of an openvino message that says what is wrong, without its C++ locations."""
     noise = ("Exception from ", "Check '", "FrontEnd API failed", "Model wasn't fully converted", "Summary:")
-    lines = [line.strip().lstrip("- ") for line in str(error).splitlines()]
-    telling = [line for line in lines if line and not line.startswith(noise)] or [line for line in lines if line]
-    return (telling[-1] if telling else type(error).__name__)[:300]
+    lines = [line.lstrip("- ") for line in message_lines(error)]
+    return next((line for line in reversed(lines) if line and not line.startswith(noise)), lines[-1])[:300]
 
 
 def write(model: Any, folder: Path, known_names: Collection[str]) -> None:

@@ -32,8 +32,8 @@ def quantize(
     full_range: bool,
     kept: tuple[str, ...] = (),
     ranges: TrainedRanges | None = None,
-) -> Any:
-    """Return a quantized copy of a float model.
+) -> tuple[Any, tuple[str, ...]]:
+    """Quantize a copy of a float model.
 
     Args:
         model: An ``openvino.Model`` whose inputs carry the names of ``inputs``.
@@ -44,6 +44,9 @@ def quantize(
             their kernels do not add products in pairs).
         kept: Names of layers to leave in floating point.
         ranges: Trained ranges to use where an activation has one; biases then stay as they were trained.
+
+    Returns:
+        The quantized model, and the names of the trained ranges that match none of its tensors.
 
     Raises:
         ConversionError: NNCF cannot quantize this model.
@@ -69,9 +72,8 @@ def quantize(
             )
         except (nncf.ValidationError, nncf.InternalError, nncf.UnsupportedModelError, RuntimeError) as error:
             raise ConversionError(f"nncf cannot quantize this model: {one_line(error)}") from error
-    if ranges is not None:
-        set_trained_ranges(made, model, samples, ranges)
-    return made
+    strays = () if ranges is None else set_trained_ranges(made, model, samples, ranges)
+    return made, strays
 
 
 def has_attention(model: Any) -> bool:

@@ -17,7 +17,7 @@ _LEVELS = 256
 
 def set_trained_ranges(
     quantized: Any, floating: Any, samples: Sequence[dict[str, Array]], ranges: TrainedRanges
-) -> None:
+) -> tuple[str, ...]:
     """Set the ends of every FakeQuantize of an activation that has a trained range.
 
     Args:
@@ -25,13 +25,17 @@ def set_trained_ranges(
         floating: The float model it was made from.
         samples: Feeds of the float model: every calibration sample.
         ranges: Trained ranges.
+
+    Returns:
+        The names of the ranges that match no tensor.
     """
     operators = {_source(operator): operator for operator in quantized.get_ops() if _rounds_activations(operator)}
     seen = _extremes(floating, list(operators), samples)
     named = {f"{name}:{port}": (name, port) for name, port in seen}
     found = find_ranges(ranges, {key: seen[place] for key, place in named.items()})
-    for key, (low, high) in found.items():
+    for key, (low, high) in found.ends.items():
         _set_ends(quantized, named[key], *_with_exact_zero(low, high))
+    return found.strays
 
 
 def _rounds_activations(operator: Any) -> bool:

@@ -19,6 +19,7 @@ from ipj_edge_converters.onnx.quantize.static import choices_of, quantize
 from ipj_edge_converters.onnx.stage import last_exit_only
 from ipj_edge_converters.openvino.cut import cut_openvino
 from ipj_edge_converters.quantization.instruction_sets import has_exact_dot_products
+from ipj_edge_converters.quantization.trained_ranges import notes_on_strays
 from ipj_edge_converters.sources.forms import onnx_path
 
 
@@ -46,15 +47,16 @@ def stage_and_convert(task: ConversionTask, convert: Any) -> StageFiles:
     """
     source = task.source
     quantizing = task.precision == "int8" and source.precision != "int8"
-    full_range = has_exact_dot_products(task.isa)
+    full_range = has_exact_dot_products(task.options.isa)
+    strays: tuple[str, ...] = ()
     with TemporaryDirectory(prefix="ipj-edge-") as folder:
         whole = Path(folder) / "whole.onnx"
         if quantizing:
-            model = quantize(onnx_path(source), source.inputs, task.calibration or {}, choices_of(task))
+            model, strays = quantize(onnx_path(source), source.inputs, task.calibration or {}, choices_of(task))
             save_onnx(model, whole)
         else:
             save_onnx(load_onnx(onnx_path(source)), whole)
-        stages = cut_openvino(whole, task.exits, source.inputs, task.into)
+        stages = cut_openvino(whole, task.options.split_at, source.inputs, task.into)
         last = stages[-1].exit_output
         unsplit = Path(folder) / "unsplit.onnx"
         model = last_exit_only(load_onnx(whole), last)
@@ -67,7 +69,8 @@ def stage_and_convert(task: ConversionTask, convert: Any) -> StageFiles:
             inputs=source.inputs,
             outputs=tuple(spec for spec in source.outputs if spec.name == last),
         )
-        files: StageFiles = convert(msgspec.structs.replace(task, source=view, exits=(), calibration=None))
+        options = msgspec.structs.replace(task.options, split_at=())
+        files: StageFiles = convert(msgspec.structs.replace(task, source=view, options=options, calibration=None))
     tools = {name: version(name) for name in ("onnx", "onnxruntime")}
     return msgspec.structs.replace(
         files,
@@ -75,5 +78,6 @@ def stage_and_convert(task: ConversionTask, convert: Any) -> StageFiles:
         counted=count_onnx(model, source.inputs),
         isa="vnni" if quantizing and full_range else files.isa,
         scheme="static" if quantizing else None,
+        notes=(*files.notes, *notes_on_strays(strays, task.options.ranges)),
         versions={**files.versions, **tools},
     )

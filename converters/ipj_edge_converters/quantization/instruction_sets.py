@@ -33,12 +33,12 @@ def assumed_by_quantized(model: Any, task: ConversionTask) -> str:
         ConfigError: the device's instruction set is not known.
         TargetUnavailableError: the device is known to lack it.
     """
-    exact = has_exact_dot_products(task.isa)
+    exact = has_exact_dot_products(task.options.isa)
     if _has_seven_bit_weights(model):
         return ""
     if not exact:
         raise TargetUnavailableError(
-            f"'{task.source.file}' is already quantized with 8-bit weights, which are not exact on {task.isa} "
+            f"'{task.source.file}' is already quantized with 8-bit weights, which are not exact on {task.options.isa} "
             "(sums of products saturate): convert the float model, or quantize it with a reduced range"
         )
     return "vnni"

@@ -6,50 +6,35 @@ samples are the same in every engine, whatever its layout, to within rounding: b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextvars import ContextVar
-from functools import wraps
-from typing import Any
+from collections.abc import Mapping
+from typing import NamedTuple
 
-import msgspec
-
-from ipj_edge.protocols import ConversionTask, StageFiles
 from ipj_edge.values import ActivationRange, TrainedRanges
 
 # Float engines differ by some 1e-6 of a tensor's span.
 _TOLERANCE = 1e-4
 _NAMED = 5
 
-Convert = Callable[[Any, ConversionTask], StageFiles]
 
-# Names of ranges that found no tensor, while a conversion is watched: quantizers are too deep to hand them back.
-_strays: ContextVar[list[str] | None] = ContextVar("_strays", default=None)
+class FoundRanges(NamedTuple):
+    """Trained ranges by an engine's tensors.
 
+    Attributes:
+        ends: Trained (low, high) of every tensor that has one, by the engine's name for it.
+        strays: Names of the ranges that match no tensor.
+    """
 
-def notes_stray_ranges(convert: Convert) -> Convert:
-    """Let a converter's ``convert`` note the trained ranges that match no tensor of the file it made."""
-
-    @wraps(convert)
-    def watched(self: Any, task: ConversionTask) -> StageFiles:
-        if task.ranges is None or _strays.get() is not None:
-            return convert(self, task)
-        names: list[str] = []
-        token = _strays.set(names)
-        try:
-            files = convert(self, task)
-        finally:
-            _strays.reset(token)
-        return msgspec.structs.replace(files, notes=(*files.notes, *_note(names, task.ranges)))
-
-    return watched
+    ends: dict[str, tuple[float, float]]
+    strays: tuple[str, ...]
 
 
-def _note(names: list[str], ranges: TrainedRanges) -> tuple[str, ...]:
-    if not names:
+def notes_on_strays(strays: tuple[str, ...], ranges: TrainedRanges | None) -> tuple[str, ...]:
+    """Return what a reader of the manifest has to know of trained ranges that match no tensor of the file."""
+    if not strays or ranges is None:
         return ()
-    shown = ", ".join(names[:_NAMED]) + (" …" if len(names) > _NAMED else "")
+    shown = ", ".join(strays[:_NAMED]) + (" …" if len(strays) > _NAMED else "")
     return (
-        f"{len(names)} of {len(ranges.activations)} trained activation ranges match no tensor of this engine's file "
+        f"{len(strays)} of {len(ranges.activations)} trained activation ranges match no tensor of this engine's file "
         f"({shown}): it rounds elsewhere, where calibration decides",
     )
 
@@ -71,11 +56,16 @@ def find_range(ranges: TrainedRanges, low: float, high: float) -> ActivationRang
     return found
 
 
-def find_ranges(ranges: TrainedRanges, seen: Mapping[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
-    """Return the trained (low, high) of every tensor that has one, by the engine's name for it."""
+def find_ranges(ranges: TrainedRanges, seen: Mapping[str, tuple[float, float]]) -> FoundRanges:
+    """Find the trained range of every tensor.
+
+    Args:
+        ranges: Trained ranges, in the network's order.
+        seen: Smallest and largest value of every tensor over the calibration samples, by the engine's name for it.
+    """
     found = {name: find_range(ranges, low, high) for name, (low, high) in seen.items()}
-    strays = _strays.get()
-    if strays is not None:
-        used = {id(one) for one in found.values() if one is not None}
-        strays += [one.name for one in ranges.activations if id(one) not in used]
-    return {name: (one.low, one.high) for name, one in found.items() if one is not None}
+    used = {id(one) for one in found.values() if one is not None}
+    return FoundRanges(
+        ends={name: (one.low, one.high) for name, one in found.items() if one is not None},
+        strays=tuple(one.name for one in ranges.activations if id(one) not in used),
+    )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
+import numpy as np
 
 from ipj_edge.errors import SourceError
 from ipj_edge.values import TensorSpec
@@ -25,6 +26,21 @@ def merge_described(own: Sequence[TensorSpec], described: Sequence[TensorSpec]) 
         raise SourceError(f"the model has no input {', '.join(unknown)}; its inputs are {', '.join(names)}")
     by_name = {spec.name: spec for spec in described}
     return tuple(_merged(spec, by_name[spec.name]) if spec.name in by_name else spec for spec in own)
+
+
+def with_table_ranges(inputs: Sequence[TensorSpec], rows: Mapping[str, int]) -> tuple[TensorSpec, ...]:
+    """Give integer inputs the indices of the table they look up in, where nobody described another range.
+
+    Args:
+        inputs: The inputs.
+        rows: Rows of the smallest table, by the name of the input that indexes it.
+    """
+    return tuple(
+        msgspec.structs.replace(spec, value_range=(0.0, float(rows[spec.name] - 1)))
+        if spec.name in rows and spec.value_range is None and np.dtype(spec.dtype).kind in "iu"
+        else spec
+        for spec in inputs
+    )
 
 
 def open_sizes(spec: TensorSpec) -> list[int]:

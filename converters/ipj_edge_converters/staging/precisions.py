@@ -13,6 +13,6 @@ from ipj_edge.protocols import ConversionTask
 
 def only_in_float(task: ConversionTask, names: Sequence[Sequence[str]]) -> frozenset[str]:
     """Return the names that stages kept float have and the others have not (constants are in several)."""
-    pairs = list(zip(task.stage_precisions, names, strict=True))
+    pairs = list(zip(task.options.stage_precisions, names, strict=True))
     quantized = {name for precision, found in pairs if precision != "fp32" for name in found}
     return frozenset(name for precision, found in pairs if precision == "fp32" for name in found) - quantized

@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from ipj_edge.errors import ConversionError, DataError, UnsupportedError
+from ipj_edge.errors import ConversionError, DataError, UnsupportedError, first_line, typed_line
 from ipj_edge.plugins import needs
 from ipj_edge.protocols import Array, ConversionTask, Converter, StageFiles
 from ipj_edge.values import Port, Precision, Scheme, TensorSpec
-from ipj_edge_converters.quantization.trained_ranges import notes_stray_ranges
+from ipj_edge_converters.quantization.trained_ranges import notes_on_strays
 from ipj_edge_converters.sources.forms import torch_module
 from ipj_edge_converters.tflite import file as tflite_file
 from ipj_edge_converters.tflite.cut import cut_tflite, last_exit_only, ports_of
@@ -42,7 +42,6 @@ class ToTflite:
     precisions: tuple[Precision, ...] = ("fp32", "fp16", "int8")
     schemes: tuple[Scheme, ...] = ("static", "dynamic")
 
-    @notes_stray_ranges
     def convert(self, task: ConversionTask) -> StageFiles:
         """Convert, write ``model.tflite`` into ``task.into`` and read back what was written.
 
@@ -59,10 +58,10 @@ class ToTflite:
 
 def cut(task: ConversionTask, files: StageFiles) -> StageFiles:
     """Cut the whole file into stages where exits are wanted; the file itself then computes the last exit alone."""
-    if not task.exits:
+    if not task.options.split_at:
         return files
     path, batch = task.into / _FILE, files.static_batch or 1
-    stages = cut_tflite(path, task.exits, files.takes, files.adds, batch, task.into)
+    stages = cut_tflite(path, task.options.split_at, files.takes, files.adds, batch, task.into)
     last = stages[-1].exit_output
     data, counted = last_exit_only(path, last, files.takes, files.adds, batch)
     path.write_bytes(data)
@@ -146,12 +145,12 @@ def _conversion_failure(error: Exception) -> ConversionError:
     missing = _MISSING_LOWERING.search(told) or _FAILING_NODE.search(told)
     if missing:
         operator = missing[1]
-        why = "" if missing.re is _MISSING_LOWERING else f" ({_first_line(told)})"
+        why = "" if missing.re is _MISSING_LOWERING else f" ({first_line(error)})"
         return UnsupportedError(
             f"TFLite has no form of '{operator}'{why}: replace it in the model or choose another target",
             (operator,),
         )
-    return ConversionError(f"litert-torch could not convert the model: {type(error).__name__}: {_first_line(told)}")
+    return ConversionError(f"litert-torch could not convert the model: {typed_line(error)}")
 
 
 def check_kernels(data: bytes) -> None:
@@ -164,7 +163,7 @@ def check_kernels(data: bytes) -> None:
     except (ValueError, RuntimeError) as error:
         missing = _NO_KERNEL.search(str(error))
         if not missing:
-            raise ConversionError(f"the engine refuses the converted file: {_first_line(str(error))}") from error
+            raise ConversionError(f"the engine refuses the converted file: {first_line(error)}") from error
         operator = missing[1] or missing[2]
         raise UnsupportedError(
             f"the engine of 'tflite-cpu' has no kernel for '{operator}': "
@@ -173,8 +172,10 @@ def check_kernels(data: bytes) -> None:
         ) from error
 
 
-def in_precision(data: bytes, task: ConversionTask, batch: int, tensorwise: Sequence[str] = ("BATCH_MATMUL",)) -> bytes:
-    """Return a float file in the precision, and by the scheme, that a task asks for.
+def in_precision(
+    data: bytes, task: ConversionTask, batch: int, tensorwise: Sequence[str] = ("BATCH_MATMUL",)
+) -> tuple[bytes, tuple[str, ...]]:
+    """Return a float file in the precision, and by the scheme, that a task asks for, and notes on it.
 
     Raises:
         ConfigError: a pattern of operators to keep in float matches none.
@@ -182,24 +183,25 @@ def in_precision(data: bytes, task: ConversionTask, batch: int, tensorwise: Sequ
         ConversionError: the quantizer failed.
     """
     if task.precision == "fp32":
-        return data
-    kept = (*kept_operators(data, task.keep_float), *_float_stages(data, task, batch))
+        return data, ()
+    kept = (*kept_operators(data, task.options.keep_float), *_float_stages(data, task, batch))
     if task.precision == "fp16":
         with quiet_litert():
-            return with_half_weights(data, kept)
-    if task.scheme == "dynamic":
+            return with_half_weights(data, kept), ()
+    if task.options.int8_scheme == "dynamic":
         with quiet_litert():
-            return dynamically_quantized(data, kept)
+            return dynamically_quantized(data, kept), ()
     if task.calibration is None:
         raise DataError("static int8 needs calibration data: give typical samples with --calibration")
     samples = CalibrationSamples(task.calibration, task.source.inputs, batch)
     with quiet_litert():
-        return quantized(data, samples, kept, tensorwise=tensorwise, ranges=task.ranges)
+        made, strays = quantized(data, samples, kept, tensorwise=tensorwise, ranges=task.options.ranges)
+    return made, notes_on_strays(strays, task.options.ranges)
 
 
 def _float_stages(data: bytes, task: ConversionTask, batch: int) -> tuple[str, ...]:
     """Return the operators of the stages of a float file that are to stay float."""
-    if "fp32" not in task.stage_precisions:
+    if "fp32" not in task.options.stage_precisions:
         return ()
     facts = tflite_file.read_facts(data)
     takes = _ports(task.source.inputs, facts.inputs, side="input", argument_of=argument)
@@ -229,14 +231,17 @@ def write_and_read_back(
         DataError: static int8 without calibration data.
     """
     path = task.into / _FILE
-    path.write_bytes(in_precision(data, task, batch, tensorwise))
+    made, notes = in_precision(data, task, batch, tensorwise)
+    path.write_bytes(made)
     facts = tflite_file.read_facts(path.read_bytes())
     takes = _ports(task.source.inputs, facts.inputs, side="input", argument_of=argument)
     adds = _ports(task.source.outputs, facts.outputs, side="output", argument_of=output_argument)
     if task.precision == "int8":
-        mixed = task.keep_float or task.scheme == "dynamic" or "fp32" in task.stage_precisions
+        mixed = (
+            task.options.keep_float or task.options.int8_scheme == "dynamic" or "fp32" in task.options.stage_precisions
+        )
         _check_int8(facts, () if mixed else (*takes, *adds))
-    if task.precision == "int8" and task.scheme == "static":
+    if task.precision == "int8" and task.options.int8_scheme == "static":
         for port in takes:
             check_coverage(port, np.asarray((task.calibration or {})[port.name]))
     quantizer = {"ai-edge-quantizer": version("ai-edge-quantizer")} if task.precision != "fp32" else {}
@@ -247,8 +252,8 @@ def write_and_read_back(
         static_batch=batch,
         operators=facts.operators,
         versions={**versions, **quantizer},
-        notes=notes_on(task, batch),
-        scheme=task.scheme if task.precision == "int8" else None,
+        notes=(*notes_on(task, batch), *notes),
+        scheme=task.options.int8_scheme if task.precision == "int8" else None,
     )
 
 
@@ -336,10 +341,6 @@ def check_coverage(port: Port, samples: Array) -> None:
             f"the calibration data had no effect: input '{port.name}' covers {low:g}..{high:g} in the file, "
             f"but the data reaches {seen_low:g}..{seen_high:g}"
         )
-
-
-def _first_line(told: str) -> str:
-    return told.strip().split("\n")[0]
 
 
 _: type[Converter] = ToTflite

@@ -17,6 +17,7 @@ from ipj_edge_converters.torch.inputs import arrangement
 from ipj_edge_converters.torch.outputs import by_position, output_names
 from ipj_edge_converters.torch.program import export_program
 from ipj_edge_converters.torch.source import TorchSource, torch_outputs, try_module, with_dynamic_batch
+from ipj_edge_converters.torch.tables import with_tables
 from ipj_edge_converters.torch.weights import load_weights
 
 
@@ -46,6 +47,7 @@ class TorchOpener:
         ordered = by_position(module, arrangement(module, request))
         names = output_names(try_module(ordered, request.inputs, None), request.output_names)
         program = export_program(ordered, request.inputs, request.max_batch)
+        request = msgspec.structs.replace(request, inputs=with_tables(program.exported, request.inputs))
         inputs = with_dynamic_batch(request.inputs) if program.dynamic else request.inputs
         outputs = torch_outputs(ordered, names, inputs, dynamic=program.dynamic)
         elsewhere = samples_elsewhere((*inputs, *outputs))

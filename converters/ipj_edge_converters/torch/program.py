@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from ipj_edge.errors import SourceError
+from ipj_edge.errors import SourceError, typed_line
 from ipj_edge.plugins import needs
 from ipj_edge.protocols import Array
 from ipj_edge.values import TensorSpec
-from ipj_edge_converters.quiet import first_line, quiet
+from ipj_edge_converters.quiet import quiet
 from ipj_edge_converters.sources.feeds import example_arrays
 
 # What torch.export and a model's own forward raise on shapes they cannot follow; torch's own classes
@@ -61,11 +61,11 @@ def export_program(module: Any, inputs: Sequence[TensorSpec], max_batch: int) ->
         try:
             return Program(exported=_export_dynamic(module, inputs, max_batch), dynamic=True)
         except (_NotDynamicError, *EXPORT_FAILURES) as error:
-            reason = str(error) if isinstance(error, _NotDynamicError) else first_line(error)
+            reason = str(error) if isinstance(error, _NotDynamicError) else typed_line(error)
     try:
         return Program(exported=_export(module, example_arrays(inputs, None), None), dynamic=False, reason=reason)
     except EXPORT_FAILURES as error:
-        raise SourceError(f"torch.export cannot follow this model: {first_line(error)}") from error
+        raise SourceError(f"torch.export cannot follow this model: {typed_line(error)}") from error
 
 
 def _export_dynamic(module: Any, inputs: Sequence[TensorSpec], max_batch: int) -> Any:

@@ -12,17 +12,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ipj_edge.errors import SourceError
+from ipj_edge.errors import SourceError, typed_line
 from ipj_edge.plugins import needs
 from ipj_edge.protocols import SourceOpener, SourceRequest
 from ipj_edge.values import TensorSpec
-from ipj_edge_converters.quiet import first_line, quiet
+from ipj_edge_converters.quiet import quiet
 from ipj_edge_converters.sources.described import merge_described, open_sizes
 from ipj_edge_converters.sources.origin import Origin
 from ipj_edge_converters.torch.outputs import by_position, output_names
 from ipj_edge_converters.torch.program import Program
 from ipj_edge_converters.torch.pt2_inputs import arrangement, check_batch_range, check_program, program_inputs
 from ipj_edge_converters.torch.source import TorchSource, torch_outputs, try_module
+from ipj_edge_converters.torch.tables import with_tables
 
 _PICKLES = (".pt", ".pth", ".th", ".pkl", ".pickle", ".ckpt", ".bin", ".tar")
 
@@ -46,7 +47,7 @@ class Pt2Opener:
         path = Path(request.location)
         exported = _load(path)
         check_program(exported)
-        inputs = merge_described(program_inputs(exported), request.inputs)
+        inputs = with_tables(exported, merge_described(program_inputs(exported), request.inputs))
         _refuse_open_sizes(inputs)
         dynamic = any(isinstance(size, str) for spec in inputs for size in spec.shape)
         largest = check_batch_range(exported, request.max_batch) if dynamic else request.max_batch
@@ -89,7 +90,7 @@ def _load(path: Path) -> Any:
             return torch.export.load(path)
     except Exception as error:
         raise SourceError(
-            f"'{path.name}' cannot be read as a .pt2 program by torch {torch.__version__}: {first_line(error)}"
+            f"'{path.name}' cannot be read as a .pt2 program by torch {torch.__version__}: {typed_line(error)}"
         ) from error
 
 

@@ -10,11 +10,10 @@ from typing import Any
 
 import msgspec
 
-from ipj_edge.errors import SourceError
+from ipj_edge.errors import SourceError, typed_line
 from ipj_edge.plugins import needs
 from ipj_edge.protocols import Array, Feeds, MacCount, OnnxForm, Source, StagedSource, TorchForm
 from ipj_edge.values import Precision, TensorSpec
-from ipj_edge_converters.quiet import first_line
 from ipj_edge_converters.sources.feeds import check_feeds, example_arrays, run_in_parts, static_batch
 from ipj_edge_converters.sources.origin import Origin
 from ipj_edge_converters.torch.macs import count_torch
@@ -102,7 +101,7 @@ def run_module(module: Any, arrays: Sequence[Array]) -> list[Array]:
             return [tensor.numpy() for tensor in module(*as_tensors(arrays))]
     except EXPORT_FAILURES as error:
         shown = ", ".join(f"{'x'.join(map(str, array.shape)) or 'scalar'} {array.dtype}" for array in arrays)
-        raise SourceError(f"the model fails on inputs of {shown}: {first_line(error)}") from error
+        raise SourceError(f"the model fails on inputs of {shown}: {typed_line(error)}") from error
 
 
 def try_module(module: Any, inputs: Sequence[TensorSpec], batch: int | None) -> Any:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ipj_edge.errors import ConversionError, UnsupportedError
+from ipj_edge.errors import ConversionError, UnsupportedError, typed_line
 from ipj_edge.plugins import needs
 from ipj_edge.values import TensorSpec
 from ipj_edge_converters.onnx.files import rename_dimension, save_onnx, set_dimension
-from ipj_edge_converters.quiet import first_line, quiet
+from ipj_edge_converters.quiet import quiet
 
 # The opset torch's exporter is written for; onnxruntime has it since 1.14, OpenVINO since 2023.
 OPSET = 18
@@ -69,4 +69,4 @@ def _explained(error: BaseException) -> ConversionError:
     operators = tuple(sorted(set(_ATEN.findall(str(cause)))))
     if operators:
         return UnsupportedError(f"ONNX cannot express the operator {', '.join(operators)}", operators)
-    return ConversionError(f"torch's ONNX exporter failed: {first_line(cause)}")
+    return ConversionError(f"torch's ONNX exporter failed: {typed_line(cause)}")

@@ -6,9 +6,9 @@ import pickle
 from pathlib import Path
 from typing import Any
 
-from ipj_edge.errors import SourceError
+from ipj_edge.errors import SourceError, typed_line
 from ipj_edge.plugins import needs
-from ipj_edge_converters.quiet import first_line, quiet
+from ipj_edge_converters.quiet import quiet
 
 
 def load_weights(module: Any, path: Path) -> None:
@@ -42,7 +42,7 @@ def _read(path: Path) -> Any:
             "save only the weights, with safetensors.torch.save_file(model.state_dict(), 'w.safetensors')"
         ) from error
     except Exception as error:  # a corrupt file fails anywhere in torch's reader
-        raise SourceError(f"'{path.name}' cannot be read as weights: {first_line(error)}") from error
+        raise SourceError(f"'{path.name}' cannot be read as weights: {typed_line(error)}") from error
 
 
 def _state_dict(loaded: Any, path: Path) -> dict[str, Any]:

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ipj_edge import limits
+from ipj_edge.cli.options.types import Number
+
 if TYPE_CHECKING:
     from ipj_edge.conversion import ConvertRequest, Outcome
 
@@ -46,7 +49,7 @@ if TYPE_CHECKING:
 @click.option("--max-accuracy-drop", metavar="PP", help="Largest drop of accuracy, e.g. 1pp; needs --data.")
 @click.option(
     "--tolerance",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Number(limits.TOLERANCE),
     help="Relative L2 allowed instead of the precision's own; recorded.",
 )
 @click.option(
@@ -75,7 +78,7 @@ if TYPE_CHECKING:
     help="Least share of operators the accelerator has to run, e.g. 90%.  [default: all but conversions at the border]",
 )
 @click.option("--isa", default="", help="Instruction set the device has, e.g. avx2; default assumes VNNI for int8.")
-@click.option("--max-batch", default=32, show_default=True, type=click.IntRange(1), help="Largest batch at once.")
+@click.option("--max-batch", default=32, show_default=True, type=Number(limits.BATCH), help="Largest batch at once.")
 @click.option(
     "--split-at",
     default="",
@@ -84,12 +87,13 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--stage-precision",
+    "stage_precisions",
     default="",
     metavar="LIST",
     help="Precision of every stage of int8 bundles with several exits, e.g. fp32,int8,int8; auto measures.",
 )
 @click.option("--name", default="", help="Name of the bundles. Default: the source's.")
-@click.option("--seed", default=0, show_default=True, help="Seed of the random inputs.")
+@click.option("--seed", default=0, show_default=True, type=Number(limits.SEED), help="Seed of the random inputs.")
 @click.option("--force", is_flag=True, help="Replace bundles that are there.")
 @click.option("--json", "json_path", metavar="FILE", help="Also write what came of it as JSON; - is stdout.")
 def command(**options: Any) -> int:
@@ -114,7 +118,11 @@ def command(**options: Any) -> int:
 def _request(**options: Any) -> ConvertRequest:
     from ipj_edge.cli.options import parse as _parse
     from ipj_edge.conversion import ConvertRequest
+    from ipj_edge.conversion.plan.request import take_options
 
+    options["min_mapped"] = _parse.share(options["min_mapped"])
+    for name in ("split_at", "stage_precisions"):
+        options[name] = tuple(each for each in options[name].split(",") if each)
     inputs = tuple(_parse.tensor_spec(text) for text in options.pop("inputs"))
     output_names, meanings = _parse.output_names(options.pop("outputs"))
     return ConvertRequest(
@@ -123,10 +131,8 @@ def _request(**options: Any) -> ConvertRequest:
         meanings=meanings,
         labels=_parse.labels(options.pop("labels")),
         preprocessing=_parse.preprocessing(options.pop("preprocess")),
-        min_mapped=_parse.share(options.pop("min_mapped")),
         max_accuracy_drop=_parse.drop(options.pop("max_accuracy_drop")),
-        stage_precision=tuple(name for name in options.pop("stage_precision").split(",") if name),
-        split_at=tuple(name for name in options.pop("split_at").split(",") if name),
+        options=take_options(options),
         **options,
     )
 

@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ipj_edge import limits
+from ipj_edge.cli.options.types import Number
+
 if TYPE_CHECKING:
     from ipj_edge.runtime.model import Model, Result
 
@@ -14,15 +17,24 @@ if TYPE_CHECKING:
 @click.argument("bundle", type=click.Path())
 @click.argument("inputs", type=click.Path(), nargs=-1, required=True)
 @click.option("--top", default=5, show_default=True, type=click.IntRange(1), help="How many classes to print.")
-@click.option("--threads", type=click.IntRange(1), help="Inference threads. Default: min(affinity, cgroup quota).")
+@click.option("--threads", type=Number(limits.THREADS), help="Inference threads. Default: min(affinity, cgroup quota).")
+@click.option("--allow-out-of-range", is_flag=True, help="Accept whole numbers outside the range an input declares.")
 @click.option("--json", "json_path", metavar="FILE", help="Write the outputs as JSON; - is stdout.")
-def command(bundle: str, inputs: tuple[str, ...], top: int, threads: int | None, json_path: str | None) -> None:
+def command(
+    bundle: str,
+    inputs: tuple[str, ...],
+    top: int,
+    threads: int | None,
+    allow_out_of_range: bool,
+    json_path: str | None,
+) -> None:
     """Run a bundle on images (through its preprocessing) or on .npz arrays by input name."""
     from ipj_edge.cli.printing import console as _console
     from ipj_edge.runtime.model import load
 
+    _console.check_json(json_path)
     entries = []
-    with load(bundle, threads=threads) as model:
+    with load(bundle, threads=threads, allow_out_of_range=allow_out_of_range) as model:
         for path in inputs:
             result = _run(model, path)
             entries.append({"input": path, "latency_s": result.latency_s, "outputs": _lists(result)})

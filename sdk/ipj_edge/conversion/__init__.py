@@ -2,5 +2,6 @@
 
 from ipj_edge.conversion.pipeline import convert
 from ipj_edge.conversion.plan.request import ConvertRequest, Outcome
+from ipj_edge.values import ConversionOptions
 
-__all__ = ["ConvertRequest", "Outcome", "convert"]
+__all__ = ["ConversionOptions", "ConvertRequest", "Outcome", "convert"]

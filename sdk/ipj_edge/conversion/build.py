@@ -16,7 +16,8 @@ from ipj_edge.bundles.manifest import (
     Manifest,
 )
 from ipj_edge.conversion.drafting import draft_manifest, write_golden_inputs
-from ipj_edge.conversion.plan.plan import check_abilities, choose_converter, proving_target
+from ipj_edge.conversion.plan.abilities import check_abilities, for_precision
+from ipj_edge.conversion.plan.plan import choose_converter, proving_target
 from ipj_edge.conversion.plan.prepared import Prepared
 from ipj_edge.conversion.plan.ranges import trained_ranges
 from ipj_edge.conversion.prove.proof import batch_probes, gate, judge
@@ -26,9 +27,10 @@ from ipj_edge.errors import (
     ConversionError,
     DestinationError,
     IpjEdgeError,
+    typed_line,
 )
 from ipj_edge.protocols import ConversionTask, Converter, Source, StageFiles
-from ipj_edge.values import Precision
+from ipj_edge.values import ConversionOptions, Precision
 
 _LEAST_FREE_BYTES = 1 << 20
 
@@ -56,7 +58,7 @@ def build(
     """
     source = prepared.source
     converter = choose_converter(source, target, precision)
-    check_abilities(converter, prepared.request, source, precision)
+    check_abilities(converter, prepared.options, source, precision)
     files = _convert(prepared, converter, target, precision, folder)
     draft = draft_manifest(prepared, name, target, precision, files, folder)
     write_golden_inputs(prepared, folder)
@@ -86,7 +88,6 @@ def build(
 
 
 def _convert(prepared: Prepared, converter: Converter, target: str, precision: Precision, folder: Path) -> StageFiles:
-    request = prepared.request
     calibration = prepared.calibration if precision == "int8" else None
     task = ConversionTask(
         source=prepared.source,
@@ -94,15 +95,7 @@ def _convert(prepared: Prepared, converter: Converter, target: str, precision: P
         precision=precision,
         calibration=None if calibration is None else calibration.arrays,
         into=folder,
-        isa=request.isa,
-        ranges=trained_ranges(prepared) if precision == "int8" else None,
-        exits=prepared.exits,
-        stage_precisions=prepared.stage_precisions if precision == "int8" else (),
-        scheme=request.scheme or "static",
-        keep_float=request.keep_float if precision != "fp32" else (),
-        providers=request.providers,
-        half_io=request.half_io and precision == "fp16",
-        min_mapped=request.min_mapped,
+        options=_options(prepared, precision),
     )
     try:
         return converter.convert(task)
@@ -116,8 +109,13 @@ def _convert(prepared: Prepared, converter: Converter, target: str, precision: P
             ) from error
         if isinstance(error, IpjEdgeError):
             raise
-        first = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ConversionError(f"'{converter.name}' failed: {type(error).__name__}: {first[:300]}") from error
+        raise ConversionError(f"'{converter.name}' failed: {typed_line(error)}") from error
+
+
+def _options(prepared: Prepared, precision: Precision) -> ConversionOptions:
+    """Return what a converter is asked for: options that mean something here, trained ranges found."""
+    options = for_precision(prepared.options, precision)
+    return msgspec.structs.replace(options, ranges=trained_ranges(prepared)) if precision == "int8" else options
 
 
 def _is_about(error: OSError, folder: Path) -> bool:

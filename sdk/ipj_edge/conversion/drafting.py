@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from ipj_edge.bundles.manifest import (
     SourceRecord,
     StageSpec,
 )
+from ipj_edge.conversion.plan.abilities import for_precision
 from ipj_edge.conversion.plan.calibration import record_calibration
 from ipj_edge.conversion.plan.prepared import Prepared
 from ipj_edge.conversion.plan.reference import GOLDEN_SAMPLES, static_batch
@@ -41,7 +43,7 @@ def draft_manifest(
         created_with={},
         source=SourceRecord(file=source.file, kind=source.kind, sha256=source.sha256),
         files=(),
-        inputs=source.inputs,
+        inputs=prepared.inputs,
         outputs=prepared.reference.outputs,
         stages=_stages(prepared, precision, files, folder),
         unsplit=_whole(prepared, precision, files, folder) if files.stages else None,
@@ -66,19 +68,26 @@ def draft_manifest(
         labels=request.labels,
         preprocessing=request.preprocessing,
         golden_samples=len(_golden_rows(prepared)),
-        notes=(*source.notes, *files.notes),
+        notes=(*source.notes, *prepared.notes, *files.notes),
         state=files.state,
         scheme=files.scheme,
-        keep_float=request.keep_float if precision != "fp32" else (),
+        **_asked_for(prepared, precision),
     )
+
+
+def _asked_for(prepared: Prepared, precision: Precision) -> dict[str, Any]:
+    """Return the options that the manifest records as they were asked for, by field; others the converter reports."""
+    options = for_precision(prepared.options, precision)
+    recorded = set(Manifest.__struct_fields__) - set(StageFiles.__struct_fields__)
+    return {name: getattr(options, name) for name in options.__struct_fields__ if name in recorded}
 
 
 def _stages(prepared: Prepared, precision: Precision, files: StageFiles, folder: Path) -> tuple[StageSpec, ...]:
     """Return the stages by depth; a model that was not cut is its own only stage."""
     if not files.stages:
         return (_whole(prepared, precision, files, folder),)
-    wanted = prepared.stage_precisions if precision == "int8" and prepared.stage_precisions else ()
-    wanted = wanted or (precision,) * len(files.stages)
+    chosen = for_precision(prepared.options, precision).stage_precisions
+    wanted = tuple(one for one in chosen if one != "auto") or (precision,) * len(files.stages)
     return tuple(
         StageSpec(
             name=cut.name,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from time import monotonic
 
@@ -11,8 +11,9 @@ import msgspec
 
 from ipj_edge.bundles.manifest import SUFFIX, Bundle
 from ipj_edge.conversion.build import build
-from ipj_edge.conversion.plan.calibration import check_calibration, range_warnings
+from ipj_edge.conversion.plan.calibration import check_calibration, check_whole_numbers, range_warnings
 from ipj_edge.conversion.plan.inputs import random_samples
+from ipj_edge.conversion.plan.integer_ranges import with_integer_ranges
 from ipj_edge.conversion.plan.plan import check_target, choose_opener, choose_precisions
 from ipj_edge.conversion.plan.prepared import Prepared
 from ipj_edge.conversion.plan.reference import (
@@ -33,7 +34,7 @@ from ipj_edge.errors import ConfigError, IpjEdgeError
 from ipj_edge.plugins import load_target
 from ipj_edge.protocols import Source, SourceRequest, StagedSource
 from ipj_edge.samples.data import Samples, load_samples
-from ipj_edge.values import Precision
+from ipj_edge.values import ConversionOptions, Precision, TensorSpec
 
 Progress = Callable[[str], None]
 
@@ -78,27 +79,32 @@ def _prepare(asked: ConvertRequest, source: Source, progress: Progress) -> Prepa
     check_request(asked, source)
     request = msgspec.structs.replace(asked, preprocessing=named_preprocessing(asked, source))
     calibration = _load(request.calibration, request, source)
-    if calibration is not None:
-        check_calibration(calibration, source.inputs, str(request.calibration))
     data = _load(request.data, request, source)
+    real = [samples for samples in (calibration, data) if samples is not None]
+    inputs, notes = with_integer_ranges(source.inputs, _ranged(request.inputs), real)
+    if calibration is not None:
+        check_calibration(calibration, inputs, str(request.calibration))
+    if data is not None:
+        check_whole_numbers(data, inputs, str(request.data))
     if request.max_accuracy_drop is not None and (data is None or data.labels is None):
         raise ConfigError("--max-accuracy-drop needs --data with labels")
     progress("running the source: the reference for parity")
-    reference = _reference(request, source, calibration, data)
+    reference = _reference(request, source, inputs, calibration, data)
     check_labels(request.labels, reference.outputs)
     warnings = range_warnings(calibration, data) if calibration is not None and data is not None else ()
     return Prepared(
-        request=request, source=source, calibration=calibration, data=data, reference=reference,
-        counted=source.count(), exits=_exits(request, source), warnings=warnings,
+        request=request, source=source, inputs=inputs, calibration=calibration, data=data, reference=reference,
+        counted=source.count(), options=_options(request, source), warnings=warnings, notes=notes,
     )  # fmt: skip
 
 
-def _exits(request: ConvertRequest, source: Source) -> tuple[str, ...]:
-    """Return the outputs that are exits: those the user named, else those the source itself knows of."""
-    outputs = tuple(spec.name for spec in source.outputs)
-    if request.split_at == ("exits",) and "exits" not in outputs:
-        return outputs
-    return request.split_at or (source.exits if isinstance(source, StagedSource) else ())
+def _options(request: ConvertRequest, source: Source) -> ConversionOptions:
+    """Return the options with the outputs that are exits: those the user named, else those the source knows of."""
+    outputs, exits = tuple(spec.name for spec in source.outputs), request.options.split_at
+    if exits == ("exits",) and "exits" not in outputs:
+        exits = outputs
+    exits = exits or (source.exits if isinstance(source, StagedSource) else ())
+    return msgspec.structs.replace(request.options, split_at=exits)
 
 
 def _load(location: str | None, request: ConvertRequest, source: Source) -> Samples | None:
@@ -108,10 +114,20 @@ def _load(location: str | None, request: ConvertRequest, source: Source) -> Samp
     return whole_batches(samples, source.inputs)
 
 
-def _reference(request: ConvertRequest, source: Source, calibration: Samples | None, data: Samples | None) -> Reference:
+def _ranged(inputs: Sequence[TensorSpec]) -> Iterator[str]:
+    return (spec.name for spec in inputs if spec.value_range is not None)
+
+
+def _reference(
+    request: ConvertRequest,
+    source: Source,
+    inputs: Sequence[TensorSpec],
+    calibration: Samples | None,
+    data: Samples | None,
+) -> Reference:
     real = calibration if calibration is not None else data
     count = max(request.max_batch, 2 * GOLDEN_SAMPLES)
-    drawn = random_samples(source.inputs, count, request.seed, real)
+    drawn = random_samples(inputs, count, request.seed, real)
     check_unbatched_outputs(source, drawn, request.max_batch)
     sets = {"random": whole_batches(drawn, source.inputs)}
     if calibration is not None:

@@ -7,7 +7,6 @@ import subprocess
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import get_args
 
 import msgspec
 
@@ -15,7 +14,7 @@ from ipj_edge import child
 from ipj_edge.conversion.build import build
 from ipj_edge.conversion.plan.prepared import Prepared
 from ipj_edge.errors import ConfigError, EngineCrashError
-from ipj_edge.values import Precision
+from ipj_edge.values import StagePrecision
 
 # int8 is smaller: float has to be this much quicker to be worth its bytes.
 _MARGIN = 0.95
@@ -29,25 +28,30 @@ def with_stage_precisions(prepared: Prepared, target: str, progress: Callable[[s
         ConfigError: precisions for a model with one exit, or not among fp32 and int8.
         ConversionError: a bundle to measure could not be built.
     """
-    wanted = prepared.request.stage_precision
+    wanted = prepared.options.stage_precisions
     if not wanted:
         return prepared
-    if not prepared.exits:
+    if not prepared.options.split_at:
         raise ConfigError("--stage-precision needs a model with several exits (--split-at)")
     if wanted == ("auto",):
-        return msgspec.structs.replace(prepared, stage_precisions=_measured(prepared, target, progress))
+        whole = _with_precisions(prepared, ())
+        return _with_precisions(prepared, _measured(whole, target, progress))
     if not set(wanted) <= {"fp32", "int8"}:
         raise ConfigError(f"--stage-precision {','.join(wanted)}: expected fp32 or int8 for every stage, or auto")
-    if len(wanted) != len(prepared.exits):
+    if len(wanted) != len(prepared.options.split_at):
         raise ConfigError(
-            f"--stage-precision has {len(wanted)} precisions for a model with {len(prepared.exits)} exits: "
+            f"--stage-precision has {len(wanted)} precisions for a model with {len(prepared.options.split_at)} exits: "
             "give one a stage, by depth"
         )
-    chosen = tuple(precision for name in wanted for precision in get_args(Precision) if precision == name)
-    return msgspec.structs.replace(prepared, stage_precisions=chosen)
+    return prepared
 
 
-def _measured(prepared: Prepared, target: str, progress: Callable[[str], None]) -> tuple[Precision, ...]:
+def _with_precisions(prepared: Prepared, precisions: tuple[StagePrecision, ...]) -> Prepared:
+    options = msgspec.structs.replace(prepared.options, stage_precisions=precisions)
+    return msgspec.structs.replace(prepared, options=options)
+
+
+def _measured(prepared: Prepared, target: str, progress: Callable[[str], None]) -> tuple[StagePrecision, ...]:
     times: dict[str, list[float]] = {}
     for precision in ("fp32", "int8"):
         progress(f"{target}: measuring every stage at {precision}")

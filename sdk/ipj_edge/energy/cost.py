@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from ipj_edge.errors import ConfigError
+from ipj_edge.toml_files import read_toml
 from ipj_edge.values import EnergyPerInference
 
 JOULES_PER_KWH = 3.6e6
@@ -74,13 +74,7 @@ def load_tariff(path: Path) -> Tariff:
     Raises:
         ConfigError: the file cannot be read, or a key is unknown or of the wrong kind.
     """
-    try:
-        return msgspec.convert(_toml(path.read_text(encoding="utf-8")), Tariff)
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"the tariff {path} cannot be read: {error}") from error
-    except (msgspec.ValidationError, ValueError) as error:
-        known = ", ".join(Tariff.__struct_fields__)
-        raise ConfigError(f"the tariff {path} is not usable: {error}; keys are {known}") from error
+    return read_toml(path, "tariff").to(Tariff)
 
 
 def cost_of(energy: EnergyPerInference, tariff: Tariff, inferences: float = 1.0) -> Cost:
@@ -123,11 +117,3 @@ def _times(amount: Amount, factor: float) -> Amount:
         low=None if amount.low is None else amount.low * factor,
         high=None if amount.high is None else amount.high * factor,
     )
-
-
-def _toml(text: str) -> dict[str, Any]:
-    try:
-        import tomllib
-    except ModuleNotFoundError as error:  # Python 3.10
-        raise ConfigError("a tariff file needs Python 3.11; give its values as options instead") from error
-    return tomllib.loads(text)

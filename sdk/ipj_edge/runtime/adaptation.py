@@ -26,11 +26,12 @@ class InputAdapter:
         spec: The input as callers see it.
         port: The input as the engine sees it.
         refuse_nan: Refuse NaN, which an engine that computes in integers would turn into some number.
+        check_range: Refuse whole numbers outside the range that the spec declares.
     """
 
     __slots__ = ("_dtype", "_ndim", "_quantize", "_refuse_nan", "_spec", "_tail", "batched", "name")
 
-    def __init__(self, spec: TensorSpec, port: Port, *, refuse_nan: bool) -> None:
+    def __init__(self, spec: TensorSpec, port: Port, *, refuse_nan: bool, check_range: bool = True) -> None:
         self.name = spec.name
         self.batched = spec.batch_axis is not None
         self._spec = spec
@@ -39,6 +40,8 @@ class InputAdapter:
         self._tail = spec.shape[1:] if self.batched else spec.shape
         self._refuse_nan = refuse_nan and self._dtype.kind == "f"
         self._quantize = quantizer(port) or _caster(port, spec)
+        if check_range and spec.value_range is not None and declares_less(spec):
+            self._quantize = _checked(self._quantize, spec.name, spec.value_range)
 
     def rows(self, array: Array) -> int:
         """Return the number of samples in an accepted array."""
@@ -85,6 +88,33 @@ class InputAdapter:
         if array.ndim != self._ndim:
             return False
         return all(isinstance(want, str) or want == have for want, have in zip(self._tail, shape, strict=True))
+
+
+def declares_less(spec: TensorSpec) -> bool:
+    """Say whether a spec declares a narrower range of whole numbers than its dtype can hold."""
+    kind = np.dtype(spec.dtype)
+    if spec.value_range is None or kind.kind not in "iu":
+        return False
+    limits = np.iinfo(kind)
+    return spec.value_range[0] > limits.min or spec.value_range[1] < limits.max
+
+
+def _checked(
+    convert: Callable[[Array], Array] | None, name: str, limits: tuple[float, float]
+) -> Callable[[Array], Array]:
+    """Return the same conversion after a check of the values: an index outside a table has no right answer."""
+    low, high = limits
+
+    def check(array: Array) -> Array:
+        if array.size and (array.min() < low or array.max() > high):
+            wrong = array.min() if array.min() < low else array.max()
+            raise InputError(
+                f"'{name}' holds {wrong}, and takes {low:.0f} to {high:.0f} only: outside that range the model was "
+                "never proven (load with allow_out_of_range=True, or --allow-out-of-range, to run it all the same)"
+            )
+        return array if convert is None else convert(array)
+
+    return check
 
 
 def quantizer(port: Port) -> Callable[[Array], Array] | None:

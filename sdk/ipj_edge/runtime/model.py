@@ -61,6 +61,7 @@ def load(
     threads: int | None = None,
     spinning: bool = False,
     allow_fallback: bool = False,
+    allow_out_of_range: bool = False,
     exits: Exits = "auto",
 ) -> Model:
     """Open a bundle, check every file of it and load it on its target.
@@ -70,6 +71,8 @@ def load(
         threads: Inference threads; None means min(affinity, cgroup quota).
         spinning: Let idle engine threads spin; faster back to back, costs CPU time between inferences.
         allow_fallback: Accept effective settings that differ from the requested ones.
+        allow_out_of_range: Accept whole numbers outside the range that an input declares; what the model answers then
+            was never proven.
         exits: For a bundle with several exits: ``auto`` leaves early as its ``exits.json`` says, and not at all
             without one; ``off`` never does; ``all`` loads the stages and leaves only where `Model.run` is told to;
             a policy is used as it is, certified or not.
@@ -81,7 +84,9 @@ def load(
         TargetUnavailableError: a setting, precision or instruction set is not to be had as requested.
         ConfigError: exits were asked for and the bundle has one.
     """
-    settings = Settings(threads=threads, spinning=spinning, allow_fallback=allow_fallback)
+    settings = Settings(
+        threads=threads, spinning=spinning, allow_fallback=allow_fallback, allow_out_of_range=allow_out_of_range
+    )
     return open_model(open_bundle(path), settings, exits=exits)
 
 
@@ -119,7 +124,10 @@ class Model:
         self._improving: Iterator[Array] | None = None
         ports = {port.name: port for session in sessions for port in session.stage.takes}
         integers = manifest.precision == "int8"
-        self._inputs = tuple(InputAdapter(spec, ports[spec.name], refuse_nan=integers) for spec in manifest.inputs)
+        self._inputs = tuple(
+            InputAdapter(spec, ports[spec.name], refuse_nan=integers, check_range=not requested.allow_out_of_range)
+            for spec in manifest.inputs
+        )
         self._only = self._inputs[0] if len(self._inputs) == 1 else None
         self._batched = frozenset(adapter.name for adapter in self._inputs if adapter.batched)
         self._batched_outputs = {spec.name for spec in manifest.outputs if spec.batch_axis is not None}

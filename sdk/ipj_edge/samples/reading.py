@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ipj_edge.errors import DataError, IpjEdgeError
+from ipj_edge.errors import DataError, IpjEdgeError, typed_line
 from ipj_edge.protocols import Array
 from ipj_edge.samples.preprocess import apply, read_image
 from ipj_edge.values import Preprocessing, TensorSpec
@@ -133,7 +133,7 @@ def _users_code(location: str) -> Iterator[None]:
     except IpjEdgeError:
         raise
     except Exception as error:
-        raise DataError(f"cannot load data from '{location}': {type(error).__name__}: {error}") from error
+        raise DataError(f"cannot load data from '{location}': {typed_line(error)}") from error
     finally:
         with suppress(ValueError):
             sys.path.remove(folder)

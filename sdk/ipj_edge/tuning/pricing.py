@@ -15,6 +15,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from ipj_edge import limits
 from ipj_edge.bundles.manifest import Manifest
 from ipj_edge.energy import Meter, minimum_window_s, per_inference
 from ipj_edge.errors import ConfigError, ProbeUnavailableError
@@ -53,6 +54,12 @@ class PricingOptions(msgspec.Struct, frozen=True, kw_only=True):
     windows: int = 5
     window_s: float = 0.2
     error: float = 0.05
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that ask for a run without an end."""
+        limits.WINDOWS.check("the number of windows", self.windows)
+        limits.WINDOW_S.check("the length of a window", self.window_s)
+        limits.SHARE.check("the wanted error", self.error)
 
 
 class Prices(NamedTuple):

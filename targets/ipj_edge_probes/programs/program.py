@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 
+from ipj_edge import child
 from ipj_edge_probes.refusal import UnreadableError
 
 
@@ -33,7 +34,7 @@ def output_of(command: tuple[str, ...], timeout_s: float) -> str:
     """
     name = command[0].rpartition("/")[2]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=timeout_s, check=False)
+        done = child.run_program(command, timeout_s=timeout_s)
     except subprocess.TimeoutExpired as error:
         raise UnreadableError(f"'{name}' gave no answer within {timeout_s:g} s") from error
     except OSError as error:

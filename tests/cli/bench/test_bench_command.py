@@ -5,11 +5,11 @@ import math
 import signal
 import subprocess
 import sys
-import time
 
 import msgspec
 import numpy as np
 import pytest
+from command_line import lines_until
 
 from ipj_edge.benchmark import BenchResult
 from ipj_edge.benchmark.result.files import read_result
@@ -95,13 +95,14 @@ def test_a_bundle_slower_than_its_fp32_twin_is_flagged(spin_bundle, tmp_path, ip
         ((), 2, "give either bundles or --suite"),
         (("none.ipj",), 9, "none.ipj"),
         (("{bundle}", "--scenario", "single-stream", "--batch", "4"), 2, "multi-stream or offline"),
-        (("{bundle}", "--every", "20"), 2, "its unit"),
+        (("{bundle}", "--every", "5%"), 2, "a time above 0"),
+        (("{bundle}", "--probe", "rapl", "--sysfs-root", "/none"), 8, "asked for by name"),
         (("{bundle}", "--json", "same.txt", "--csv", "./same.txt"), 2, "only one output can go to"),
         (("{bundle}", "--metric", "speed"), 2, "unknown metric"),
         (("{bundle}", "--data", "none.npz"), 2, "no such file"),
         (("{bundle}", "--json", "-", "--csv", "-"), 2, "stdout"),
         (("{bundle}", "--json", "none/r.json"), 2, "folder does not exist"),
-        (("{bundle}", "--tariff", "none.toml"), 2, "cannot be read"),
+        (("{bundle}", "--tariff", "none.toml"), 2, "cannot read the tariff"),
         (("{bundle}", "--suite", "none.toml"), 2, "either bundles or"),
         (("--suite", "none.toml"), 2, "needs --json"),
         (("--suite", "none.toml", "--json", "r.json"), 2, "cannot read the suite"),
@@ -144,19 +145,18 @@ def test_an_existing_result_or_report_is_not_overwritten_without_force(spin_bund
     assert "<!doctype html>" in (tmp_path / "r.html").read_text()
 
 
-def test_an_interrupt_prints_what_was_measured(spin_bundle, tmp_path):
-    first, second = spin_bundle(tmp_path / "a"), spin_bundle(tmp_path / "b", name="long")
-    child = subprocess.Popen(
-        [sys.executable, "-m", "ipj_edge", "bench", first, second, "--window", "0.3", "--windows", "3",
-         "--probe", "none", "--error", "0.1%", "--json", tmp_path / "r.json"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+def test_an_interrupt_prints_what_was_measured(spin_bundle, tmp_path, start_ipj_edge):
+    first, second = spin_bundle(tmp_path / "a"), spin_bundle(tmp_path / "b", name="long", spin_s=1.0)
+    child = start_ipj_edge(
+        "bench", first, second, "--window", "0.3", "--windows", "3",
+        "--probe", "none", "--error", "0.1%", "--json", tmp_path / "r.json",
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
-    for line in child.stderr:
-        if "done" in line:
-            break
-    time.sleep(0.5)
+    # The second takes seconds an inference: it cannot be done before the signal arrives.
+    seen = lines_until(child.stderr, "done")
     child.send_signal(signal.SIGINT)
-    out, err = child.communicate(timeout=60)
+    out, err = child.communicate()
+    err = seen + err
     assert child.returncode == 130, err
     assert "1 of 2 measurements were done" in err
     assert "work.spin-cpu.fp32.ipj" in out

@@ -3,8 +3,6 @@
 import os
 import signal
 import subprocess
-import sys
-import time
 
 import pytest
 
@@ -52,8 +50,11 @@ def test_a_sweep_is_every_combination_that_makes_sense(suite):
         ("", "required field `sweep`"),
         ("[[sweep]]\nbundles = []", "come to nothing"),
         ('[[sweep]]\nbundles = ["none/*.ipj"]', "no bundle matches"),
-        ('[[sweep]]\nbundles = ["dist/*.ipj"]\nspeed = 3', "keys are"),
-        ('[[sweep]]\nbundles = ["dist/*.ipj"]\nscenarios = ["server"]', "not usable"),
+        ('[[sweep]]\nbundles = ["dist/*.ipj"]\nspeed = 3', "line 3 sweep 1: unknown key 'speed'"),
+        (
+            '[[sweep]]\nbundles = ["dist/*.ipj"]\nscenarios = ["server"]',
+            "line 3 sweep 1: scenarios: Invalid enum value 'server'",
+        ),
         ('error = "5"\n[[sweep]]\nbundles = ["dist/*.ipj"]', "percentage with its unit"),
         ('window = "5"\n[[sweep]]\nbundles = ["dist/*.ipj"]', "with its unit"),
         ('rounds = 0\n[[sweep]]\nbundles = ["dist/*.ipj"]', "at least 1"),
@@ -117,11 +118,17 @@ def test_a_suite_runs_in_turns_and_leaves_one_result(suite, tmp_path, ipj_edge_c
     assert "--force" in again.err
 
 
-def _start(suite, out):
-    return subprocess.Popen(
-        [sys.executable, "-m", "ipj_edge", "bench", "--suite", suite, "--probe", "modelled", "--json", out],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+@pytest.fixture
+def start(start_ipj_edge):
+    """Return a function that starts a suite in a process that can be interrupted."""
+
+    def run(suite, out):
+        return start_ipj_edge(
+            "bench", "--suite", suite, "--probe", "modelled", "--json", out,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+
+    return run
 
 
 def _wait_for(child, count):
@@ -133,11 +140,10 @@ def _wait_for(child, count):
     raise AssertionError("the suite ended too early")
 
 
-def test_a_killed_suite_resumes_with_nothing_lost(suite, tmp_path, ipj_edge_cli):
+def test_a_killed_suite_resumes_with_nothing_lost(suite, start, tmp_path, ipj_edge_cli):
     out, cells = tmp_path / "r.json", tmp_path / "r.json.cells"
-    child = _start(suite, out)
+    child = start(suite, out)
     _wait_for(child, 5)
-    time.sleep(0.05)
     child.kill()
     child.communicate()
     assert not out.exists()
@@ -145,11 +151,11 @@ def test_a_killed_suite_resumes_with_nothing_lost(suite, tmp_path, ipj_edge_cli)
     (cells / ".0007-000.msgpack.999").write_bytes(b"half")
     kept = {path.name: path.stat().st_mtime_ns for path in cells.glob("0*.msgpack")}
     assert len(kept) >= 5
-    resumed = _start(suite, out)
+    resumed = start(suite, out)
     _wait_for(resumed, 1)
     now = {path.name: path.stat().st_mtime_ns for path in cells.glob("0*.msgpack")}
     assert kept.items() <= now.items()
-    _, err = resumed.communicate(timeout=120)
+    _, err = resumed.communicate()
     assert resumed.returncode == 0, err
     result = read_result(out)
     assert len(result.results) == 12
@@ -157,12 +163,12 @@ def test_a_killed_suite_resumes_with_nothing_lost(suite, tmp_path, ipj_edge_cli)
 
 
 @pytest.mark.slow
-def test_an_interrupted_suite_shows_what_there_is_and_goes_on_later(suite, tmp_path, ipj_edge_cli):
+def test_an_interrupted_suite_shows_what_there_is_and_goes_on_later(suite, start, tmp_path, ipj_edge_cli):
     out = tmp_path / "r.json"
-    child = _start(suite, out)
+    child = start(suite, out)
     _wait_for(child, 3)
     child.send_signal(signal.SIGINT)
-    text, err = child.communicate(timeout=60)
+    text, err = child.communicate()
     assert child.returncode == 130, err
     assert "run the same command again" in err
     assert "work.spin-cpu" in text
@@ -173,9 +179,9 @@ def test_an_interrupted_suite_shows_what_there_is_and_goes_on_later(suite, tmp_p
     assert len(read_result(out).results) == 12
 
 
-def test_cells_of_another_suite_or_other_data_do_not_mix(suite, tmp_path, ipj_edge_cli):
+def test_cells_of_another_suite_or_other_data_do_not_mix(suite, start, tmp_path, ipj_edge_cli):
     out = tmp_path / "r.json"
-    child = _start(suite, out)
+    child = start(suite, out)
     _wait_for(child, 2)
     child.kill()
     child.communicate()

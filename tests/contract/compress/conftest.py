@@ -15,7 +15,7 @@ from torch import nn
 
 from ipj_edge.conversion import ConvertRequest, Outcome, convert
 from ipj_edge.samples.data import Samples, digest
-from ipj_edge.values import TensorSpec, TrainedRanges
+from ipj_edge.values import ConversionOptions, TensorSpec, TrainedRanges
 from ipj_edge_compress import ArrayBatches, TrainPlan, train
 from ipj_edge_compress.quantize.training import Quantized, train_quantized
 
@@ -78,7 +78,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Train
         inputs=(TensorSpec(name="image", shape=(1, 1, 8, 8), dtype="float32"),),
         calibration=str(folder / "calibration.npz"),
         data=str(folder / "test.npz"),
-        ranges=TrainedRanges(calibration_sha256=sha256, activations=quantized.ranges),
+        options=ConversionOptions(ranges=TrainedRanges(calibration_sha256=sha256, activations=quantized.ranges)),
     )
     return Trained(quantized, request, convert(request))
 

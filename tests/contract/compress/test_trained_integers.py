@@ -13,7 +13,7 @@ import pytest
 from ipj_edge.bundles.bundle import open_bundle
 from ipj_edge.conversion import ConvertRequest, convert
 from ipj_edge.plugins import needs
-from ipj_edge.values import ActivationRange, TensorSpec, TrainedRanges
+from ipj_edge.values import ActivationRange, ConversionOptions, TensorSpec, TrainedRanges
 from ipj_edge_compress.quantize.training import grid_weights
 
 TARGETS = ("onnxruntime-cpu", "openvino-cpu", "tflite-cpu")
@@ -49,10 +49,12 @@ def test_no_range_of_a_network_that_engines_follow_is_a_stray(bundle: Path) -> N
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_range_that_matches_no_tensor_is_noted(tmp_path: Path, trained: Any, target: str) -> None:
-    known = trained.request.ranges
+    known = trained.request.options.ranges
     stray = ActivationRange(name="elsewhere", low=-1.0, high=1.0, seen_low=-123.0, seen_high=456.0)
     ranges = msgspec.structs.replace(known, activations=(*known.activations, stray))
-    request = msgspec.structs.replace(trained.request, ranges=ranges, targets=(target,), into=tmp_path)
+    request = msgspec.structs.replace(
+        trained.request, options=ConversionOptions(ranges=ranges), targets=(target,), into=tmp_path
+    )
     (outcome,) = convert(request)
     assert outcome.bundle is not None, outcome.error
     said = f"1 of {len(ranges.activations)} trained activation ranges match no tensor"
@@ -75,7 +77,7 @@ def test_other_calibration_samples_are_refused(tmp_path: Path, trained: Any) -> 
         into=tmp_path / "dist",
         inputs=(TensorSpec(name="image", shape=(1, 1, 8, 8), dtype="float32"),),
         calibration=str(tmp_path / "other.npz"),
-        ranges=ranges,
+        options=ConversionOptions(ranges=ranges),
     )
     (outcome,) = convert(request)
     assert outcome.error is not None

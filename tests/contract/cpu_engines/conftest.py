@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -27,7 +26,7 @@ from ipj_edge.bundles.manifest import (
 )
 from ipj_edge.plugins import without_telemetry
 from ipj_edge.protocols import ConversionTask, MacCount, StageFiles
-from ipj_edge.values import Port, TensorSpec
+from ipj_edge.values import ConversionOptions, Port, TensorSpec
 from ipj_edge_converters.openvino.convert import ToOpenvino
 
 with without_telemetry():
@@ -284,7 +283,12 @@ def onnx_bundle():
 def convert_to_bundle(source, into, precision="fp32", calibration=None, isa=""):
     into.mkdir(parents=True, exist_ok=True)
     task = ConversionTask(
-        source=source, target="openvino-cpu", precision=precision, calibration=calibration, into=into, isa=isa
+        source=source,
+        target="openvino-cpu",
+        precision=precision,
+        calibration=calibration,
+        into=into,
+        options=ConversionOptions(isa=isa),
     )
     made = ToOpenvino().convert(task)
     return bundle_of(made, source, into, "openvino", precision)
@@ -324,14 +328,3 @@ def bundle_of(made, source, into, engine, precision):
         golden_samples=0,
     )
     return Bundle(path=into, manifest=manifest)
-
-
-@pytest.fixture(scope="session")
-def data() -> Path:
-    """The folder of public models and data; skips where it is missing."""
-    named = os.environ.get("IPJ_EDGE_DATA")
-    candidates = [Path(named)] if named else [up / "shared/data" for up in Path(__file__).resolve().parents]
-    for folder in candidates:
-        if (folder / "README.md").is_file():
-            return folder
-    pytest.skip("the folder of public models and data is missing: set IPJ_EDGE_DATA")

@@ -29,16 +29,16 @@ def normalised(images):
 
 
 @pytest.fixture(scope="module")
-def cifar(data):
-    folder = data / "cifar10"
+def cifar(data_folder):
+    folder = data_folder / "cifar10"
     labels = np.load(folder / "test_labels.npy")
     return tiles(folder / "test_0.webp"), labels, tiles(folder / "train_0.webp")[:300]
 
 
 @pytest.fixture
-def resnet(data, onnx_source, tensor_spec):
+def resnet(data_folder, onnx_source, tensor_spec):
     def opened(variant, dtype="float32", precision="fp32"):
-        path = data / f"models/cifar10_resnet20/resnet20_cifar10_{variant}.onnx"
+        path = data_folder / f"models/cifar10_resnet20/resnet20_cifar10_{variant}.onnx"
         inputs = (tensor_spec("input", ("batch", 3, 32, 32), dtype),)
         return onnx_source(path, inputs, (tensor_spec("logits", ("batch", 10), dtype),), precision)
 
@@ -100,9 +100,9 @@ def test_resnet20_that_is_already_int8_keeps_its_scales(resnet, cifar, convert, 
     assert len(stage.operators.float_operators) < stage.operators.total / 4
 
 
-def test_resnet20_on_raw_pixels_keeps_its_accuracy(data, cifar, onnx_source, tensor_spec, convert, tmp_path):
+def test_resnet20_on_raw_pixels_keeps_its_accuracy(data_folder, cifar, onnx_source, tensor_spec, convert, tmp_path):
     images, labels, train = cifar
-    path = data / "models/cifar10_resnet20/resnet20_cifar10_uint8_nhwc.onnx"
+    path = data_folder / "models/cifar10_resnet20/resnet20_cifar10_uint8_nhwc.onnx"
     inputs = (tensor_spec("image", ("batch", 32, 32, 3), "uint8"),)
     source = onnx_source(path, inputs, (tensor_spec("logits", ("batch", 10)),))
     assert accuracy(convert(source, tmp_path / "fp32"), images, labels) == pytest.approx(0.915, abs=0.002)
@@ -125,15 +125,15 @@ def test_resnet20_keeps_its_accuracy_on_onnxruntime(resnet, cifar, onnx_bundle, 
 
 
 @pytest.mark.parametrize("opset", [7, 8])
-def test_cntk_mnist_keeps_its_accuracy(data, onnx_source, tensor_spec, convert, onnx_bundle, tmp_path, opset):
+def test_cntk_mnist_keeps_its_accuracy(data_folder, onnx_source, tensor_spec, convert, onnx_bundle, tmp_path, opset):
     def idx(name, skip):
-        return np.frombuffer(gzip.decompress((data / "mnist" / name).read_bytes())[skip:], np.uint8)
+        return np.frombuffer(gzip.decompress((data_folder / "mnist" / name).read_bytes())[skip:], np.uint8)
 
     images = idx("t10k-images-idx3-ubyte.gz", 16).reshape(-1, 1, 28, 28).astype(np.float32)
     labels = idx("t10k-labels-idx1-ubyte.gz", 8)
     inputs = (tensor_spec("Input3", (1, 1, 28, 28)),)
     outputs = (tensor_spec("Plus214_Output_0", (1, 10)),)
-    source = onnx_source(data / f"models/onnx/mnist_cntk_opset{opset}.onnx", inputs, outputs)
+    source = onnx_source(data_folder / f"models/onnx/mnist_cntk_opset{opset}.onnx", inputs, outputs)
     bundle = convert(source, tmp_path / "out")
     assert bundle.manifest.batch.static == 1
     assert accuracy(bundle, images, labels, batch=1) == 0.9891

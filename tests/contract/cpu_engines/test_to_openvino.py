@@ -13,6 +13,7 @@ import pytest
 
 from ipj_edge.errors import ConfigError, ConversionError, TargetUnavailableError, UnsupportedError
 from ipj_edge.protocols import ConversionTask
+from ipj_edge.values import ConversionOptions
 from ipj_edge_converters.openvino.convert import ToOpenvino
 from ipj_edge_converters.openvino.file import BIN_NAME, XML_NAME
 
@@ -22,7 +23,12 @@ HERE = Path(__file__).parent
 def task(source, into, precision="fp32", calibration=None, isa=""):
     into.mkdir(exist_ok=True)
     return ConversionTask(
-        source=source, target="openvino-cpu", precision=precision, calibration=calibration, into=into, isa=isa
+        source=source,
+        target="openvino-cpu",
+        precision=precision,
+        calibration=calibration,
+        into=into,
+        options=ConversionOptions(isa=isa),
     )
 
 
@@ -251,13 +257,13 @@ def test_an_operator_openvino_lacks_is_named(graph, tensor_spec, tmp_path, kind,
 
 
 @pytest.mark.data
-def test_an_operator_used_in_an_odd_way_is_named_with_the_reason(data, onnx_source, tensor_spec, tmp_path):
+def test_an_operator_used_in_an_odd_way_is_named_with_the_reason(data_folder, onnx_source, tensor_spec, tmp_path):
     inputs = (
         tensor_spec("input", ("batch", 576)),
         tensor_spec("state", (2, "batch", 128), batch_axis=1),
         tensor_spec("sr", (), "int64", batch_axis=None),
     )
-    source = onnx_source(data / "models/onnx/silero_vad_16k_op15.onnx", inputs, ())
+    source = onnx_source(data_folder / "models/onnx/silero_vad_16k_op15.onnx", inputs, ())
     with pytest.raises(UnsupportedError, match=r"Conv, ReduceMean as this model uses it \(.*rank.*\)") as caught:
         ToOpenvino().convert(task(source, tmp_path / "out"))
     assert "\n" not in str(caught.value)

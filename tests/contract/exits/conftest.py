@@ -16,32 +16,38 @@ BUNDLES = [f"exits.{target}.{precision}.ipj" for target in ("openvino-cpu", "onn
 
 
 @pytest.fixture(scope="session")
-def exit_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """train.npz, tune.npz and test.npz of scikit-learn's digits; tune.npz is large enough for a certificate."""
-    from sklearn.datasets import load_digits
+def exit_data(made_once: Callable[..., Path]) -> Path:
+    """train.npz, tune.npz and test.npz of scikit-learn's digits, and weights; tune.npz is enough for a certificate."""
 
-    folder = tmp_path_factory.mktemp("exits")
-    digits = load_digits()
-    images, labels = (digits.images[:, None] / 16).astype(np.float32), digits.target
-    part = np.arange(len(images)) % 10
-    for name, rows in (("train", part < 4), ("tune", (part >= 4) & (part < 9)), ("test", part == 9)):
-        np.savez(folder / f"{name}.npz", image=images[rows], labels=labels[rows])
-    return folder
+    def make(folder: Path) -> None:
+        from sklearn.datasets import load_digits
+
+        digits = load_digits()
+        images, labels = (digits.images[:, None] / 16).astype(np.float32), digits.target
+        part = np.arange(len(images)) % 10
+        for name, rows in (("train", part < 4), ("tune", (part >= 4) & (part < 9)), ("test", part == 9)):
+            np.savez(folder / f"{name}.npz", image=images[rows], labels=labels[rows])
+        code = "import sys, staged_digits; staged_digits.train(*sys.argv[1:])"
+        command = [sys.executable, "-c", code, folder / "train.npz", folder / "weights.safetensors"]
+        subprocess.run(command, check=True, cwd=HERE)
+
+    return made_once("exit-data", make)
 
 
 @pytest.fixture(scope="session")
-def exit_bundles(exit_data: Path, ipj_edge_cli: Callable) -> Path:
-    weights = exit_data / "weights.safetensors"
-    code = "import sys, staged_digits; staged_digits.train(*sys.argv[1:])"
-    subprocess.run([sys.executable, "-c", code, exit_data / "train.npz", weights], check=True, cwd=HERE)
-    wanted = [part for target in ("openvino-cpu", "onnxruntime-cpu", "tflite-cpu") for part in ("--target", target)]
-    ran = ipj_edge_cli(
-        "convert", f"{HERE / 'staged_digits.py'}:build", "--weights", weights, "--input", "image:1x1x8x8",
-        "--calibration", exit_data / "train.npz", "--data", exit_data / "test.npz", "--name", "exits",
-        "--precision", "fp32", "--precision", "int8", *wanted, "-o", exit_data / "dist",
-    )  # fmt: skip
-    assert ran.code == 0, ran
-    return exit_data / "dist"
+def exit_bundles(exit_data: Path, ipj_edge_cli: Callable, made_once: Callable[..., Path]) -> Path:
+    """The three-exit network, converted for every target at fp32 and int8."""
+
+    def convert(folder: Path) -> None:
+        wanted = [part for target in ("openvino-cpu", "onnxruntime-cpu", "tflite-cpu") for part in ("--target", target)]
+        ran = ipj_edge_cli(
+            "convert", f"{HERE / 'staged_digits.py'}:build", "--weights", exit_data / "weights.safetensors",
+            "--input", "image:1x1x8x8", "--calibration", exit_data / "train.npz", "--data", exit_data / "test.npz",
+            "--name", "exits", "--precision", "fp32", "--precision", "int8", *wanted, "-o", folder,
+        )  # fmt: skip
+        assert ran.code == 0, ran
+
+    return made_once("exit-bundles", convert)
 
 
 @pytest.fixture(params=BUNDLES)

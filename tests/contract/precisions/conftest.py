@@ -11,6 +11,7 @@ import pytest
 
 from ipj_edge.bundles.manifest import Manifest
 from ipj_edge.conversion import ConvertRequest, Outcome, convert
+from ipj_edge.conversion.plan.request import take_options
 from ipj_edge.values import TensorSpec
 
 NETWORKS = Path(__file__).with_name("networks.py")
@@ -78,6 +79,7 @@ def made(tmp_path: Path) -> Callable[..., Conversion]:
             targets=(target,),
             into=tmp_path / "dist",
             precisions=() if precision is None else (precision,),
+            options=take_options(options),
             **options,
         )
         (outcome,) = convert(request)

@@ -252,7 +252,7 @@ def quantized(tmp_path: Path, model_of: Callable, feeds_of: Callable) -> Callabl
 
     def make(network: Any) -> Path:
         save_onnx(model_of(network), tmp_path / "float.onnx")
-        model = quantize(tmp_path / "float.onnx", network.inputs, feeds_of(network, 64), Choices())
+        model = quantize(tmp_path / "float.onnx", network.inputs, feeds_of(network, 64), Choices())[0]
         save_onnx(model, tmp_path / "whole.onnx")
         return tmp_path / "whole.onnx"
 

@@ -39,7 +39,7 @@ def whole(
         return published
     path = tmp_path_factory.mktemp("int8") / "whole.onnx"
     calibration = {"input": resnet20_exits.images(data_folder, "train_0")[:200]}
-    save_onnx(quantize(published, resnet20_exits.INPUTS, calibration, Choices()), path)
+    save_onnx(quantize(published, resnet20_exits.INPUTS, calibration, Choices())[0], path)
     return path
 
 

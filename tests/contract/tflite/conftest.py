@@ -11,6 +11,7 @@ import pytest
 from ai_edge_litert import schema_py_generated as schema
 
 from ipj_edge.conversion import ConvertRequest, Outcome, convert
+from ipj_edge.conversion.plan.request import take_options
 from ipj_edge.protocols import SourceRequest
 from ipj_edge_converters.tflite import file as tflite_file
 from ipj_edge_converters.tflite.source.opener import TfliteOpener
@@ -148,7 +149,14 @@ def converted(tmp_path: Path) -> Callable[..., Path]:
     """Convert a file for a target and return the bundle's folder; whatever stopped it is raised."""
 
     def make(source: Path | str, target: str = "tflite-cpu", **options: Any) -> Path:
-        request = ConvertRequest(source=str(source), targets=(target,), into=tmp_path / "dist", force=True, **options)
+        request = ConvertRequest(
+            source=str(source),
+            targets=(target,),
+            into=tmp_path / "dist",
+            force=True,
+            options=take_options(options),
+            **options,
+        )
         (outcome,) = convert(request)
         return bundle_of(outcome)
 

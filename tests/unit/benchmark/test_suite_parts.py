@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 from ipj_edge.benchmark.result.latencies import Latencies
+from ipj_edge.benchmark.result.schema import WindowRecord
 from ipj_edge.benchmark.result.trace import PowerTrace
-from ipj_edge.benchmark.run.measured import Measured, Warmth, Window, merged, steadiness
+from ipj_edge.benchmark.run.measured import Measured, Warmth, merged, steadiness
 from ipj_edge.benchmark.run.runner import BenchOptions
 from ipj_edge.benchmark.suite.file import load_suite
 from ipj_edge.values import Reading
@@ -42,15 +43,15 @@ def _round():
     reading = Reading(
         joules=1.0, seconds=1.0, provenance="measured", boundary="board", probe="p", update_interval_s=0.1
     )
-    window = Window(
-        start_s=1.0, seconds=1.0, queries=1, inferences=1, busy_s=1.0, cpu_s=1.0, p50_s=1.0, p99_s=1.0, reading=reading
+    window = WindowRecord(
+        start_s=1.0, seconds=1.0, queries=1, inferences=1, busy_s=1.0, cpu_s=1.0, p50_s=1.0, p99_s=1.0, joules=1.0
     )
     latencies = Latencies()
     latencies.add(np.array([1.0]))
     # Idle for a second, a window, idle for a second.
     trace = PowerTrace(time_s=(0.3, 0.7, 1.5, 2.3, 2.7), power_w=(1.0, 1.0, 5.0, 1.0, 1.0))
     return Measured(
-        windows=(window,), idle=(), latencies=latencies, samples_per_query=1,
+        windows=(window,), readings=(reading,), idle=(), latencies=latencies, samples_per_query=1,
         warmth=Warmth(seconds=1.0, queries=1, settled=True), stopped_by="duration", trace=trace,
     )  # fmt: skip
 
@@ -67,10 +68,7 @@ def test_the_power_of_joined_rounds_runs_on_and_lies_where_its_windows_lie():
 
 def test_a_lost_window_does_not_let_a_bench_stop_on_calm_cpu_time_while_its_joules_are_noisy():
     window = _round().windows[0]
-    noisy = [
-        msgspec.structs.replace(window, reading=msgspec.structs.replace(window.reading, joules=joules))
-        for joules in (1.0, 2.0, None, 1.0, 2.0)
-    ]
+    noisy = [msgspec.structs.replace(window, joules=joules) for joules in (1.0, 2.0, None, 1.0, 2.0)]
     assert steadiness(noisy) > 0.3
-    without = [msgspec.structs.replace(one, reading=noisy[2].reading) for one in noisy]
+    without = [msgspec.structs.replace(one, joules=None) for one in noisy]
     assert steadiness(without) == 0.0

@@ -197,3 +197,28 @@ def test_a_transformer_encoder_gets_a_head_a_layer() -> None:
         assert torch.equal(net(x)["final"], encoder(x))
     assert len(net.stages) == 3
     assert net.names == ("exit_1", "exit_2", "final")
+
+
+class Silent(nn.Module):
+    """A head whose error says nothing."""
+
+    def __init__(self, error: type[Exception]) -> None:
+        super().__init__()
+        self.error = error
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [ValueError, RuntimeError, KeyError, AssertionError, ZeroDivisionError])
+def test_a_head_that_fails_without_a_word_is_named_by_its_error(error: type[Exception]) -> None:
+    backbone = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    with pytest.raises(ModelError, match=f"a head fails on the features it gets: {error.__name__}"):
+        MultiExit.attach(backbone, {"0": Silent(error)}, example=torch.zeros(2, 4))
+
+
+@pytest.mark.parametrize("error", [ValueError, LookupError])
+def test_a_backbone_that_fails_without_a_word_is_named_by_its_error(error: type[Exception]) -> None:
+    backbone = nn.Sequential(nn.Linear(4, 8), Silent(error), nn.Linear(8, 3))
+    with pytest.raises(ModelError, match=f"the backbone fails on the example: {error.__name__}"):
+        MultiExit.attach(backbone, {"0": "linear"}, example=torch.zeros(2, 4))

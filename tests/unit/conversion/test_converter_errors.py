@@ -19,7 +19,7 @@ def _convert(folder: Path, raised: Exception) -> None:
         raise raised
 
     request = ConvertRequest(source="net.onnx", targets=("t",), into=folder)
-    prepared: Any = SimpleNamespace(request=request, source=None, calibration=None, exits=(), stage_precisions=())
+    prepared: Any = SimpleNamespace(request=request, source=None, calibration=None, options=request.options)
     converter: Any = SimpleNamespace(name="to-t", convert=convert)
     building._convert(prepared, converter, "t", "fp32", folder)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -72,40 +71,28 @@ def spec(name: str, shape: tuple[int, ...], dtype: str = "float32") -> TensorSpe
 
 
 @pytest.fixture(scope="session")
-def data() -> Path:
-    """Return the folder of public models and data, or skip."""
-    here = Path(__file__).resolve()
-    named = os.environ.get("IPJ_EDGE_DATA")
-    folders = [Path(named)] if named else [parent / "shared" / "data" for parent in here.parents]
-    for folder in folders:
-        if (folder / "README.md").is_file():
-            return folder
-    pytest.skip("the folder of public models and data is not here: set IPJ_EDGE_DATA")
-
-
-@pytest.fixture(scope="session")
-def cifar(data: Path) -> dict[str, np.ndarray]:
+def cifar(data_folder: Path) -> dict[str, np.ndarray]:
     """Return CIFAR-10: ``test`` and ``train`` as uint8 NHWC (1000 each) and the test ``labels``."""
     from PIL import Image
 
     def images(name: str) -> np.ndarray:
-        tiles = np.asarray(Image.open(data / "cifar10" / name).convert("RGB"))
+        tiles = np.asarray(Image.open(data_folder / "cifar10" / name).convert("RGB"))
         return tiles.reshape(25, 32, 40, 32, 3).transpose(0, 2, 1, 3, 4).reshape(1000, 32, 32, 3)
 
     return {
         "test": images("test_0.webp"),
         "train": images("train_0.webp"),
-        "labels": np.load(data / "cifar10" / "test_labels.npy"),
+        "labels": np.load(data_folder / "cifar10" / "test_labels.npy"),
     }
 
 
 @pytest.fixture(scope="session")
-def mnist(data: Path) -> dict[str, np.ndarray]:
+def mnist(data_folder: Path) -> dict[str, np.ndarray]:
     """Return the MNIST test set: ``images`` as float32 (10000, 1, 28, 28) in 0..255, and ``labels``."""
     import gzip
 
-    raw = gzip.decompress((data / "mnist" / "t10k-images-idx3-ubyte.gz").read_bytes())
-    labels = gzip.decompress((data / "mnist" / "t10k-labels-idx1-ubyte.gz").read_bytes())
+    raw = gzip.decompress((data_folder / "mnist" / "t10k-images-idx3-ubyte.gz").read_bytes())
+    labels = gzip.decompress((data_folder / "mnist" / "t10k-labels-idx1-ubyte.gz").read_bytes())
     images = np.frombuffer(raw, np.uint8, offset=16).reshape(-1, 1, 28, 28).astype(np.float32)
     return {"images": images, "labels": np.frombuffer(labels, np.uint8, offset=8)}
 

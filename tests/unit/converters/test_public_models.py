@@ -10,6 +10,7 @@ import pytest
 
 from ipj_edge.errors import UnsupportedError
 from ipj_edge.protocols import ConversionTask
+from ipj_edge.values import ConversionOptions
 from ipj_edge_converters.onnx.convert import ToOnnx
 from ipj_edge_converters.onnx.source.opener import OnnxOpener
 from ipj_edge_converters.torch.opener import TorchOpener
@@ -32,8 +33,8 @@ RESNETS = {
 WEIGHTS = {"factory": 269722, "pt2": 269722, "uint8 nhwc": 269040}
 
 
-def open_resnet(name, data, request_for):
-    path = data / "models" / "cifar10_resnet20" / RESNETS[name][0]
+def open_resnet(name, data_folder, request_for):
+    path = data_folder / "models" / "cifar10_resnet20" / RESNETS[name][0]
     if name == "factory":
         factory = f"{Path(__file__).with_name('resnet20.py')}:ResNet20"
         return TorchOpener().open(request_for(factory, ("image", (1, 3, 32, 32)), weights=path))
@@ -54,7 +55,7 @@ def convert(source, precision, calibration, tmp_path, isa=""):
         precision=precision,
         calibration=calibration,
         into=into,
-        isa=isa,
+        options=ConversionOptions(isa=isa),
     )
     said = ToOnnx().convert(task)
     return said, onnxruntime.InferenceSession(into / said.file)
@@ -66,8 +67,8 @@ def accuracy(answers, labels):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RESNETS)
-def test_resnet20_keeps_its_accuracy_from_every_source(name, data, cifar, normalise, request_for, tmp_path):
-    source = open_resnet(name, data, request_for)
+def test_resnet20_keeps_its_accuracy_from_every_source(name, data_folder, cifar, normalise, request_for, tmp_path):
+    source = open_resnet(name, data_folder, request_for)
     assert source.precision == RESNETS[name][1]
     assert source.inputs[0].shape[0] == "batch"
     test = feeds_for(source, cifar["test"], normalise)
@@ -89,15 +90,15 @@ def test_resnet20_keeps_its_accuracy_from_every_source(name, data, cifar, normal
 
 
 @pytest.mark.parametrize("name", RESNETS)
-def test_resnet20_has_40_551_040_multiply_accumulates_on_every_route(name, data, request_for):
-    count = open_resnet(name, data, request_for).count()
+def test_resnet20_has_40_551_040_multiply_accumulates_on_every_route(name, data_folder, request_for):
+    count = open_resnet(name, data_folder, request_for).count()
     assert count.macs == 40_551_040
     assert count.parameters == WEIGHTS.get(name, 269034)
 
 
 @pytest.mark.slow
-def test_resnet20_with_seven_bit_weights_keeps_its_accuracy(data, cifar, normalise, request_for, tmp_path):
-    source = open_resnet("dynamic", data, request_for)
+def test_resnet20_with_seven_bit_weights_keeps_its_accuracy(data_folder, cifar, normalise, request_for, tmp_path):
+    source = open_resnet("dynamic", data_folder, request_for)
     calibration = feeds_for(source, cifar["train"][:300], normalise)
     said, session = convert(source, "int8", calibration, tmp_path, isa="avx2")
     assert said.isa == ""
@@ -105,8 +106,8 @@ def test_resnet20_with_seven_bit_weights_keeps_its_accuracy(data, cifar, normali
     assert accuracy(found, cifar["labels"]) >= 0.90
 
 
-def test_an_int8_resnet20_runs_as_written_and_passes_through(data, cifar, normalise, request_for, tmp_path):
-    path = data / "models" / "cifar10_resnet20" / "resnet20_cifar10_int8_qdq.onnx"
+def test_an_int8_resnet20_runs_as_written_and_passes_through(data_folder, cifar, normalise, request_for, tmp_path):
+    path = data_folder / "models" / "cifar10_resnet20" / "resnet20_cifar10_int8_qdq.onnx"
     source = OnnxOpener().open(request_for(path))
     assert source.precision == "int8"
     test = feeds_for(source, cifar["test"], normalise)
@@ -116,8 +117,8 @@ def test_an_int8_resnet20_runs_as_written_and_passes_through(data, cifar, normal
     np.testing.assert_array_equal(session.run(None, test)[0], original.run(None, test)[0])
 
 
-def test_three_exits_are_three_outputs(data, cifar, normalise, request_for):
-    path = data / "models" / "cifar10_resnet20" / "resnet20_cifar10_3exit.onnx"
+def test_three_exits_are_three_outputs(data_folder, cifar, normalise, request_for):
+    path = data_folder / "models" / "cifar10_resnet20" / "resnet20_cifar10_3exit.onnx"
     source = OnnxOpener().open(request_for(path))
     answers = source.run(feeds_for(source, cifar["test"], normalise))
     found = {name: round(accuracy(answer, cifar["labels"]), 3) for name, answer in answers.items()}
@@ -125,8 +126,8 @@ def test_three_exits_are_three_outputs(data, cifar, normalise, request_for):
 
 
 @pytest.mark.parametrize("opset", [7, 8])
-def test_the_cntk_mnist_files_keep_their_accuracy(opset, data, mnist, request_for, tmp_path):
-    source = OnnxOpener().open(request_for(data / "models" / "onnx" / f"mnist_cntk_opset{opset}.onnx"))
+def test_the_cntk_mnist_files_keep_their_accuracy(opset, data_folder, mnist, request_for, tmp_path):
+    source = OnnxOpener().open(request_for(data_folder / "models" / "onnx" / f"mnist_cntk_opset{opset}.onnx"))
     assert [(item.name, item.shape) for item in source.inputs] == [("Input3", (1, 1, 28, 28))]
     assert source.count().macs == 8 * 25 * 28 * 28 + 16 * 8 * 25 * 14 * 14 + 256 * 10
     answers = source.run({"Input3": mnist["images"]})["Plus214_Output_0"]
@@ -140,8 +141,8 @@ def test_the_cntk_mnist_files_keep_their_accuracy(opset, data, mnist, request_fo
     assert accuracy(found, mnist["labels"][:1000]) >= accuracy(answers[:1000], mnist["labels"][:1000]) - 0.005
 
 
-def test_models_with_odd_features_open_and_run(data, request_for):
-    folder = data / "models" / "onnx"
+def test_models_with_odd_features_open_and_run(data_folder, request_for):
+    folder = data_folder / "models" / "onnx"
     nameless = OnnxOpener().open(request_for(folder / "uint8_preprocessor.onnx"))
     assert nameless.inputs[0].dtype == "uint8"
     answer = nameless.run({"Input": np.zeros((1, 1996800), np.uint8)})["Output"]
@@ -164,6 +165,6 @@ def test_models_with_odd_features_open_and_run(data, request_for):
     assert voice.run(feeds)["output"][0, 0] < 0.1
 
 
-def test_a_custom_operator_is_named(data, request_for):
+def test_a_custom_operator_is_named(data_folder, request_for):
     with pytest.raises(UnsupportedError, match="MyNoisyReluDomain::"):
-        OnnxOpener().open(request_for(data / "models" / "broken" / "custom_domain_noisy_relu.onnx"))
+        OnnxOpener().open(request_for(data_folder / "models" / "broken" / "custom_domain_noisy_relu.onnx"))

@@ -13,12 +13,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from ipj_edge.errors import ConversionError, UnsupportedError
+from ipj_edge.errors import ConversionError, UnsupportedError, typed_line
 from ipj_edge.plugins import needs
 from ipj_edge_converters.onnx.files import load_onnx
 from ipj_edge_converters.onnx.graphs import all_nodes
 from ipj_edge_converters.onnx.quantize.static import kept_nodes, prepare
-from ipj_edge_converters.quiet import first_line, quiet
+from ipj_edge_converters.quiet import quiet
 
 _QUANTIZED = ["MatMul", "LSTM"]
 _DYNAMIC = frozenset(("DynamicQuantizeLinear", "DynamicQuantizeLSTM", "DynamicQuantizeMatMul"))
@@ -57,7 +57,7 @@ def quantize_dynamically(source: Path, *, keep_float: tuple[str, ...], reduce_ra
                 extra_options={"MatMulConstBOnly": True},
             )
         except Exception as error:
-            raise ConversionError(f"onnxruntime's quantizer failed: {first_line(error)}") from error
+            raise ConversionError(f"onnxruntime's quantizer failed: {typed_line(error)}") from error
         model = load_onnx(written)
     if not any(node.op_type in _DYNAMIC for node in all_nodes(model)):
         kinds = sorted({node.op_type for node in ready.graph.node})

@@ -14,9 +14,9 @@ from ipj_edge_converters.staging.precisions import only_in_float
 
 def float_nodes(task: ConversionTask) -> frozenset[str]:
     """Return the names of the ONNX nodes of stages that stay float."""
-    if "fp32" not in task.stage_precisions:
+    if "fp32" not in task.options.stage_precisions:
         return frozenset()
     with TemporaryDirectory(prefix="ipj-edge-") as folder:
-        cuts = cut_onnx(onnx_path(task.source), task.exits, task.source.inputs, Path(folder))
+        cuts = cut_onnx(onnx_path(task.source), task.options.split_at, task.source.inputs, Path(folder))
         names = [[node.name for node in load_onnx(Path(folder) / cut.file).graph.node] for cut in cuts]
     return only_in_float(task, names)

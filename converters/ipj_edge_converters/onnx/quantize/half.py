@@ -6,13 +6,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ipj_edge.errors import ConversionError
+from ipj_edge.errors import ConversionError, typed_line
 from ipj_edge.plugins import needs
 from ipj_edge_converters.onnx.files import load_onnx
 from ipj_edge_converters.onnx.graphs import all_graphs
 from ipj_edge_converters.onnx.quantize.static import kept_nodes, prepare
 from ipj_edge_converters.onnx.stage import reads_of
-from ipj_edge_converters.quiet import first_line, quiet
+from ipj_edge_converters.quiet import quiet
 
 
 def halve(source: Path, *, keep_float: tuple[str, ...], half_io: bool) -> Any:
@@ -35,7 +35,7 @@ def halve(source: Path, *, keep_float: tuple[str, ...], half_io: bool) -> Any:
         with quiet("root", "onnxruntime"):
             half = float16.convert_float_to_float16(model, keep_io_types=not half_io, node_block_list=excluded)
     except Exception as error:
-        raise ConversionError(f"onnxruntime's float16 converter failed: {first_line(error)}") from error
+        raise ConversionError(f"onnxruntime's float16 converter failed: {typed_line(error)}") from error
     for graph in all_graphs(half.graph):
         # It declares float16 for what the operators left out give in float32; the true types are inferred anew.
         del graph.value_info[:]

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ipj_edge.errors import ConversionError, DataError, UnsupportedError
+from ipj_edge.errors import ConversionError, DataError, UnsupportedError, typed_line
 from ipj_edge.plugins import needs
 from ipj_edge.protocols import Array, ConversionTask
 from ipj_edge.values import TensorSpec, TrainedRanges
@@ -31,8 +31,8 @@ from ipj_edge_converters.onnx.quantize.float_stages import float_nodes
 from ipj_edge_converters.onnx.runtime import as_engine_runs
 from ipj_edge_converters.quantization.instruction_sets import has_exact_dot_products
 from ipj_edge_converters.quantization.keep_float import Operator, matching
-from ipj_edge_converters.quantization.trained_ranges import find_ranges
-from ipj_edge_converters.quiet import first_line, quiet
+from ipj_edge_converters.quantization.trained_ranges import FoundRanges, find_ranges
+from ipj_edge_converters.quiet import quiet
 from ipj_edge_converters.sources.feeds import static_batch
 
 # DequantizeLinear has an axis, which scales per channel need, since opset 13.
@@ -68,21 +68,26 @@ def choices_of(task: ConversionTask) -> Choices:
         ConfigError: the instruction set is not known.
     """
     return Choices(
-        reduce_range=not has_exact_dot_products(task.isa),
-        keep_float=task.keep_float,
+        reduce_range=not has_exact_dot_products(task.options.isa),
+        keep_float=task.options.keep_float,
         float_nodes=float_nodes(task),
-        ranges=task.ranges,
+        ranges=task.options.ranges,
     )
 
 
-def quantize(source: Path, inputs: tuple[TensorSpec, ...], calibration: Mapping[str, Array], choices: Choices) -> Any:
-    """Quantize an ONNX file and return the model.
+def quantize(
+    source: Path, inputs: tuple[TensorSpec, ...], calibration: Mapping[str, Array], choices: Choices
+) -> tuple[Any, tuple[str, ...]]:
+    """Quantize an ONNX file.
 
     Args:
         source: A float ONNX file, weights inline.
         inputs: Its inputs.
         calibration: Arrays by input name, first axis = samples.
         choices: How.
+
+    Returns:
+        The quantized model, and the names of the trained ranges that match none of its tensors.
 
     Raises:
         ConfigError: a pattern matches no operator.
@@ -103,8 +108,10 @@ def quantize(source: Path, inputs: tuple[TensorSpec, ...], calibration: Mapping[
         try:
             symmetric = {"ActivationSymmetric": True, "QuantizeBias": False}
             options: dict[str, Any] = dict(symmetric) if choices.symmetric else {}
+            strays: tuple[str, ...] = ()
             if choices.ranges is not None:
-                options["TensorQuantOverrides"] = _trained(prepared, inputs, calibration, choices.ranges)
+                ends, strays = _trained(prepared, inputs, calibration, choices.ranges)
+                options["TensorQuantOverrides"] = _overrides(ends)
             quantize_static(
                 prepared,
                 written,
@@ -119,10 +126,10 @@ def quantize(source: Path, inputs: tuple[TensorSpec, ...], calibration: Mapping[
                 calibrate_method=CalibrationMethod.MinMax,
             )
         except Exception as error:
-            raise ConversionError(f"onnxruntime's quantizer failed: {first_line(error)}") from error
+            raise ConversionError(f"onnxruntime's quantizer failed: {typed_line(error)}") from error
         model = load_onnx(written)
         hold_in_float(model, excluded)
-        return model
+        return model, strays
 
 
 def prepare(model: Any, file: str) -> Any:
@@ -146,8 +153,8 @@ def prepare(model: Any, file: str) -> Any:
 
 def _trained(
     model: Path, inputs: tuple[TensorSpec, ...], calibration: Mapping[str, Array], ranges: TrainedRanges
-) -> dict[str, list[dict[str, Any]]]:
-    """Return onnxruntime's overrides for the activations that have a trained range."""
+) -> FoundRanges:
+    """Find the trained ranges by what passes in the float model."""
     from onnxruntime.quantization import CalibrationMethod
     from onnxruntime.quantization.calibrate import create_calibrator
 
@@ -155,10 +162,12 @@ def _trained(
     calibrator = create_calibrator(model, augmented_model_path=str(watched), calibrate_method=CalibrationMethod.MinMax)
     calibrator.collect_data(_Reader(calibration_batches(inputs, calibration)))
     seen = {name: _ends(found.range_value) for name, found in calibrator.compute_data().items()}
-    return {
-        name: [{"rmin": np.float32(low), "rmax": np.float32(high)}]
-        for name, (low, high) in find_ranges(ranges, seen).items()
-    }
+    return find_ranges(ranges, seen)
+
+
+def _overrides(ends: Mapping[str, tuple[float, float]]) -> dict[str, list[dict[str, Any]]]:
+    """Return onnxruntime's overrides for the activations that have a trained range."""
+    return {name: [{"rmin": np.float32(low), "rmax": np.float32(high)}] for name, (low, high) in ends.items()}
 
 
 def _ends(pair: Sequence[Any]) -> tuple[float, float]:
@@ -246,5 +255,5 @@ def _up_to_date(model: Any) -> Any:
     except RuntimeError as error:
         raise UnsupportedError(
             f"int8 needs opset {_MINIMUM_OPSET}, and this model of opset {opset} cannot be brought there: "
-            f"{first_line(error)}"
+            f"{typed_line(error)}"
         ) from error

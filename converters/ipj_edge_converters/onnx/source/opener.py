@@ -14,6 +14,7 @@ from ipj_edge_converters.onnx.source.outputs import batch_is_frozen, output_spec
 from ipj_edge_converters.onnx.source.reading import read_onnx
 from ipj_edge_converters.onnx.source.shapes import batch_name, describe_inputs, name_dimensions
 from ipj_edge_converters.onnx.source.source import OnnxSource, Reference, write_source
+from ipj_edge_converters.onnx.source.tables import with_tables
 from ipj_edge_converters.onnx.source.widening import has_half_precision, precision_of, widen
 from ipj_edge_converters.sources.described import samples_elsewhere
 from ipj_edge_converters.sources.origin import Origin
@@ -39,13 +40,13 @@ class OnnxOpener:
         model, sha256 = read_onnx(path)
         precision = precision_of(model)
         model, notes = _plain(model, request, path.stem)
-        inputs = describe_inputs(model, request.inputs)
+        inputs = with_tables(model, describe_inputs(model, request.inputs))
         reference = Reference(model, path.name)
         outputs = output_specs(model, reference.run, inputs)
         reason = _why_static(model, reference, inputs, outputs)
         if reason:
             set_dimension(model, str(batch_name(model)), 1)
-            inputs = describe_inputs(model, request.inputs)
+            inputs = with_tables(model, describe_inputs(model, request.inputs))
             reference = Reference(model, path.name)
             outputs = output_specs(model, reference.run, inputs)
             notes = (*notes, f"the batch is static: {reason}")

@@ -6,10 +6,10 @@ import hashlib
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from ipj_edge.errors import SourceError, UnsupportedError
+from ipj_edge.errors import SourceError, UnsupportedError, typed_line
 from ipj_edge.plugins import needs
 from ipj_edge_converters.onnx.graphs import all_nodes, all_tensors, opset_of
-from ipj_edge_converters.quiet import first_line
+from ipj_edge_converters.onnx.source.order import ordered
 
 _OLDEST_OPSET = 7
 _LARGEST_BYTES = 2**31  # protobuf cannot hold more in one message
@@ -32,12 +32,13 @@ def read_onnx(path: Path) -> tuple[Any, str]:
     try:
         model = onnx.load_model_from_string(content)
     except Exception as error:
-        raise SourceError(f"'{path.name}' is not an ONNX file, or is cut short: {first_line(error)}") from error
+        raise SourceError(f"'{path.name}' is not an ONNX file, or is cut short: {typed_line(error)}") from error
     if not model.graph.node or not model.ir_version:
         raise SourceError(f"'{path.name}' holds no ONNX graph")
     _check_versions(model, path.name)
     _check_operators(model, path.name)
     hashes = [hashlib.sha256(content), *(_sha256(data) for data in _load_external(model, path))]
+    model = ordered(model, path.name)
     if len(hashes) == 1:
         return model, hashes[0].hexdigest()
     return model, hashlib.sha256(b"".join(part.digest() for part in hashes)).hexdigest()

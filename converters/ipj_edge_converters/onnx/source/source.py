@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from ipj_edge.errors import ConversionError, SourceError, UnsupportedError
+from ipj_edge.errors import ConversionError, SourceError, UnsupportedError, typed_line
 from ipj_edge.protocols import Array, Feeds, MacCount, OnnxForm, Source
 from ipj_edge.values import Precision, TensorSpec
 from ipj_edge_converters.onnx.files import load_onnx, save_onnx
 from ipj_edge_converters.onnx.macs import count_onnx
 from ipj_edge_converters.onnx.runtime import plain_session
-from ipj_edge_converters.quiet import first_line
 from ipj_edge_converters.sources.feeds import check_feeds, run_in_parts
 from ipj_edge_converters.sources.origin import Origin
 
@@ -49,7 +48,7 @@ class Reference:
             answers: list[Array] = self._session.run(self._outputs, feeds)
         except Exception as error:
             shown = ", ".join(f"{'x'.join(map(str, array.shape)) or 'scalar'} {array.dtype}" for array in arrays)
-            raise SourceError(f"the model fails on inputs of {shown}: {first_line(error)}") from error
+            raise SourceError(f"the model fails on inputs of {shown}: {typed_line(error)}") from error
         return answers
 
 

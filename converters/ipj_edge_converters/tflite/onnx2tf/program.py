@@ -14,6 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from ipj_edge import child
 from ipj_edge.errors import ConversionError, TargetUnavailableError, UnsupportedError
 from ipj_edge_converters.onnx.files import save_onnx
 
@@ -77,9 +78,7 @@ def float_tflite(program: str, model: Any) -> bytes:
 
 def _run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     try:
-        return subprocess.run(
-            command, cwd=folder, capture_output=True, text=True, errors="replace", timeout=TIMEOUT_S, check=False
-        )
+        return child.run_program(command, timeout_s=TIMEOUT_S, cwd=folder)
     except subprocess.TimeoutExpired as error:
         raise ConversionError(f"{PROGRAM} did not end in {TIMEOUT_S:g} s") from error
     except OSError as error:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ipj_edge.errors import ConversionError, DataError
+from ipj_edge.errors import ConversionError, DataError, first_line
 from ipj_edge.plugins import needs
 from ipj_edge.protocols import Array
 from ipj_edge.values import TensorSpec, TrainedRanges
@@ -67,8 +67,8 @@ def quantized(
     *,
     tensorwise: Sequence[str] = ("BATCH_MATMUL",),
     ranges: TrainedRanges | None = None,
-) -> bytes:
-    """Return the file with int8 weights and activations, and int8 inputs and outputs in place of float ones.
+) -> tuple[bytes, tuple[str, ...]]:
+    """Give a file int8 weights and activations, and int8 inputs and outputs in place of float ones.
 
     Args:
         data: A float file with one signature.
@@ -77,29 +77,33 @@ def quantized(
         tensorwise: Operators whose weights get one scale, not one a channel.
         ranges: Trained ranges to use where a tensor has one.
 
+    Returns:
+        The quantized file, and the names of the trained ranges that match none of its tensors.
+
     Raises:
         ConversionError: the quantizer failed on this model.
     """
     recipe = _recipe(tensorwise)
     leave_out(recipe, kept)
     statistics = _true_min_max(data, samples, recipe)
-    if ranges is not None:
-        _set_trained(statistics, ranges)
+    strays = () if ranges is None else _set_trained(statistics, ranges)
     model = tflite_file.parse(apply_recipe(data, recipe, statistics))
     _restore_outputs(tflite_file.parse(data), model)
-    return tflite_file.pack(model)
+    return tflite_file.pack(model), strays
 
 
-def _set_trained(statistics: Any, ranges: TrainedRanges) -> None:
-    """Put trained ranges in the place of those seen, for every tensor that has one."""
+def _set_trained(statistics: Any, ranges: TrainedRanges) -> tuple[str, ...]:
+    """Put trained ranges in the place of those seen, for every tensor that has one; return those that match none."""
     seen = {
         name: (float(found["min"].min()), float(found["max"].max()))
         for name, found in statistics.items()
         if "min" in found and found["min"].size == 1
     }
-    for name, (low, high) in find_ranges(ranges, seen).items():
+    found = find_ranges(ranges, seen)
+    for name, (low, high) in found.ends.items():
         statistics[name]["min"] = np.full_like(statistics[name]["min"], low)
         statistics[name]["max"] = np.full_like(statistics[name]["max"], high)
+    return found.strays
 
 
 def _recipe(tensorwise: Sequence[str]) -> Any:
@@ -139,7 +143,7 @@ def _true_min_max(data: bytes, samples: CalibrationSamples, recipe: Any) -> Any:
         with redirect_stderr(progress):
             calibration.calibrate({_signature_key(data): samples}, recipe)
     except (ValueError, RuntimeError) as error:
-        raise ConversionError(f"calibration failed: {_first_line(error)}") from error
+        raise ConversionError(f"calibration failed: {first_line(error)}") from error
     _log.debug("calibration: %s", progress.getvalue())
     return calibration.get_model_qsvs()
 
@@ -170,7 +174,3 @@ def _restore_outputs(before: Any, after: Any) -> None:
 
 def _main_graph(model: Any) -> Any:
     return model.subgraphs[tflite_file.only_signature(model).subgraphIndex]
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0]

@@ -20,7 +20,7 @@ def float_tensors(
     with TemporaryDirectory(prefix="ipj-edge-") as folder:
         whole = Path(folder) / "whole.tflite"
         whole.write_bytes(data)
-        cuts = cut_tflite(whole, task.exits, takes, adds, batch, Path(folder))
+        cuts = cut_tflite(whole, task.options.split_at, takes, adds, batch, Path(folder))
         names = [_first_outputs((Path(folder) / cut.file).read_bytes()) for cut in cuts]
     # Ends of a stage go by the model's names, in the whole file by the file's own.
     own = {port.name: port.engine_name for port in adds}

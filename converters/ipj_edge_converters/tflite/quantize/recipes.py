@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import redirect_stderr
 from typing import Any
 
-from ipj_edge.errors import ConversionError
+from ipj_edge.errors import ConversionError, first_line
 from ipj_edge.plugins import needs
 from ipj_edge_converters.quantization.keep_float import Operator, matching
 from ipj_edge_converters.tflite import file as tflite_file
@@ -100,6 +100,5 @@ def apply_recipe(data: bytes, recipe: Any, statistics: Any) -> bytes:
             engine = quantizer.Quantizer(bytearray(data), recipe.get_quantization_recipe())
             result = engine.quantize(statistics, enable_progress_bar=False, enable_progress_report=False)
     except (ValueError, RuntimeError, KeyError, NotImplementedError) as error:
-        first = str(error).strip().split("\n")[0]
-        raise ConversionError(f"ai-edge-quantizer failed on this model: {first}") from error
+        raise ConversionError(f"ai-edge-quantizer failed on this model: {first_line(error)}") from error
     return tflite_file.inlined(bytes(result.quantized_model))

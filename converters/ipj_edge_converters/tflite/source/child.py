@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ipj_edge.errors import first_line
 from ipj_edge.protocols import Array
 from ipj_edge_converters.tflite.source.frames import receive, send
 
@@ -54,7 +55,7 @@ def main(path: str, pipe: Connection, stateful: str) -> int:
     try:
         engine = _Engine(path)
     except (ValueError, RuntimeError, ImportError, MemoryError) as error:
-        send(pipe, {"error": str(error)}, {})
+        send(pipe, {"error": first_line(error)}, {})
         return 1
     reset = {"variable": engine.reset, "resource": engine.start}.get(stateful)
     send(pipe, {}, {})
@@ -66,7 +67,7 @@ def main(path: str, pipe: Connection, stateful: str) -> int:
         try:
             answers = _answers(engine, list(arrays.values()), facts, reset)
         except (ValueError, RuntimeError) as error:
-            send(pipe, {"error": str(error)}, {})
+            send(pipe, {"error": first_line(error)}, {})
         else:
             send(pipe, {}, {str(number): array for number, array in enumerate(answers)})
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from ipj_edge.errors import ConversionError, SourceError, UnsupportedError
+from ipj_edge.errors import ConversionError, SourceError, UnsupportedError, first_line
 from ipj_edge.protocols import SourceOpener, SourceRequest
 from ipj_edge.values import TensorSpec
 from ipj_edge_converters.sources.described import merge_described, open_sizes
@@ -127,8 +127,7 @@ def _reference(model: Any, path: Path, file: str) -> Reference:
         custom = custom_operators(model)
         if custom:
             raise UnsupportedError(_custom_text(file, custom), custom) from error
-        first = str(error).strip().split("\n")[0]
-        raise SourceError(f"{file} cannot be loaded by ai-edge-litert: {first}") from error
+        raise SourceError(f"{file} cannot be loaded by ai-edge-litert: {first_line(error)}") from error
 
 
 def _custom_text(file: str, custom: tuple[str, ...]) -> str:

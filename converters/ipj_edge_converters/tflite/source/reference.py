@@ -67,8 +67,7 @@ class Reference:
             raise self._crash() from error
         facts, answers = self._receive()
         if "error" in facts:
-            first = str(facts["error"]).strip().split("\n")[0]
-            raise SourceError(f"the model fails on inputs of {[array.shape for array in arrays]}: {first}")
+            raise SourceError(f"the model fails on inputs of {[array.shape for array in arrays]}: {facts['error']}")
         return list(answers.values())
 
     def close(self) -> None:

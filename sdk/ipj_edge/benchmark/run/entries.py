@@ -8,8 +8,8 @@ import msgspec
 
 from ipj_edge.benchmark.result.intelligence import energy_delay_product, intelligence_per_joule, joules_per_correct
 from ipj_edge.benchmark.result.latencies import Latencies
-from ipj_edge.benchmark.result.schema import EarlyExit, Entry, ExitRecord, Latency, WindowRecord
-from ipj_edge.benchmark.run.measured import Measured, Window, energy_of
+from ipj_edge.benchmark.result.schema import EarlyExit, Entry, ExitRecord, Latency
+from ipj_edge.benchmark.run.measured import Measured, energy_of
 from ipj_edge.benchmark.run.quality import Quality
 from ipj_edge.benchmark.run.queries import LEAST
 from ipj_edge.benchmark.run.scenarios import Scenario
@@ -91,7 +91,7 @@ def make_entry(loaded: Loaded, scenario: Scenario, measured: Measured, tariff: T
         exit_rates=tuple(record.share for record in exits) or (1.0,),
         exits=exits,
         reliability=quality.reliability,
-        windows=tuple(_record(window) for window in measured.windows),
+        windows=measured.windows,
         stopped_by=measured.stopped_by,
         latency_histogram=latencies.histogram(),
         trace=measured.trace,
@@ -168,10 +168,3 @@ def _latency(latencies: Latencies) -> Latency:
         p50=p50, p90=p90, p99=p99, mean=latencies.total_s / latencies.count, least=latencies.least_s,
         most=latencies.most_s, kept=len(latencies.kept),
     )  # fmt: skip
-
-
-def _record(window: Window) -> WindowRecord:
-    fields = {
-        name: getattr(window, name) for name in WindowRecord.__struct_fields__ if name not in ("joules", "reason")
-    }
-    return WindowRecord(joules=window.reading.joules, reason=window.reading.reason, **fields)

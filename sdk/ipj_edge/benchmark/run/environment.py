@@ -12,7 +12,9 @@ _ISA = {"avx2", "avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_int8",
 
 
 def describe() -> dict[str, str]:
-    """Return CPU, instruction sets, CPUs usable, quota, governor, kernel and Python; what is unknown is left out."""
+    """Return CPU, instruction sets, CPUs usable, quota, memory, governor, kernel and Python; not what is unknown."""
+    import psutil
+
     quota = host.cpu_quota()
     facts = {
         "cpu": host.cpu_model(),
@@ -21,6 +23,7 @@ def describe() -> dict[str, str]:
         "cpus": str(os.cpu_count()),
         "affinity": str(host.affinity()),
         "cpu_quota": "" if quota is None else f"{quota:g}",
+        "memory": f"{psutil.virtual_memory().total / 2**30:.1f} GiB",
         "governor": _read(Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")),
         "kernel": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),

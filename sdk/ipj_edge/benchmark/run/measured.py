@@ -1,4 +1,4 @@
-"""Raw figures of one bundle in one scenario: what a window saw, and all windows together."""
+"""Raw figures of one bundle in one scenario: all its windows together."""
 
 from __future__ import annotations
 
@@ -10,46 +10,13 @@ import msgspec
 import numpy as np
 
 from ipj_edge.benchmark.result.latencies import Latencies, joined
+from ipj_edge.benchmark.result.schema import WindowRecord
 from ipj_edge.benchmark.result.trace import PowerTrace
 from ipj_edge.energy import per_inference
 from ipj_edge.stats import t_half_width
 from ipj_edge.values import EnergyPerInference, Reading
 
 StoppedBy = Literal["confidence", "duration", "interrupt"]
-
-
-class Window(msgspec.Struct, frozen=True, kw_only=True):
-    """One window of work; windows are the independent unit of all intervals.
-
-    Attributes:
-        start_s: Its beginning, in seconds from that of the measurement, idle time before included.
-        seconds: Its length in wall time.
-        queries: Queries answered in it.
-        inferences: Samples answered in it.
-        missed: Slots of a pace that were missed.
-        busy_s: Sum of the latencies.
-        cpu_s: CPU seconds (user + system) of this process, all threads.
-        waited_s: Seconds its threads were ready and had no CPU; None where the system does not tell.
-        p50_s: Median latency of a query.
-        p99_s: 99th percentile of it.
-        reading: Its energy, or the reason why there is none.
-        frequency_hz: Clock of the CPUs at its end; None where the system does not show it.
-        temperature_celsius: Temperature of the processor at its end; likewise.
-    """
-
-    start_s: float
-    seconds: float
-    queries: int
-    inferences: int
-    missed: int = 0
-    busy_s: float
-    cpu_s: float
-    waited_s: float | None = None
-    p50_s: float
-    p99_s: float
-    reading: Reading
-    frequency_hz: float | None = None
-    temperature_celsius: float | None = None
 
 
 class Warmth(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,7 +37,8 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     """All windows of one bundle in one scenario.
 
     Attributes:
-        windows: The windows in order.
+        windows: The windows in order; they are the independent unit of all intervals.
+        readings: The energy of each window, or the reason why there is none.
         idle: Energy of idle windows, before and after.
         latencies: Latency of every query (`Latencies`), or of an even part of them.
         samples_per_query: Samples of a query.
@@ -80,7 +48,8 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
         exit_counts: Samples that each exit answered; empty for a model that does not leave early.
     """
 
-    windows: tuple[Window, ...]
+    windows: tuple[WindowRecord, ...]
+    readings: tuple[Reading, ...]
     idle: tuple[Reading, ...]
     latencies: Latencies
     samples_per_query: int
@@ -96,10 +65,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
 def energy_of(measured: Measured) -> EnergyPerInference:
     """Return joules per inference over the windows."""
-    windows = measured.windows
-    return per_inference(
-        [window.reading for window in windows], [window.inferences for window in windows], measured.idle
-    )
+    return per_inference(measured.readings, [window.inferences for window in measured.windows], measured.idle)
 
 
 def relative_half_width(values: Sequence[float]) -> float:
@@ -110,11 +76,9 @@ def relative_half_width(values: Sequence[float]) -> float:
     return t_half_width(float(sample.std(ddof=1)), sample.size) / float(sample.mean())
 
 
-def steadiness(windows: Sequence[Window]) -> float:
+def steadiness(windows: Sequence[WindowRecord]) -> float:
     """Return the relative 95 % half width of what the bench is after: joules per inference, else CPU time."""
-    joules = [
-        window.reading.joules / window.inferences for window in windows if window.reading.joules and window.inferences
-    ]
+    joules = [window.joules / window.inferences for window in windows if window.joules and window.inferences]
     if len(joules) > 1:
         return relative_half_width(joules)
     return relative_half_width([window.cpu_s / window.inferences for window in windows])
@@ -122,7 +86,7 @@ def steadiness(windows: Sequence[Window]) -> float:
 
 def merged(parts: Sequence[Measured]) -> Measured:
     """Join the rounds of an interleaved measurement, in order, as if one had followed the other."""
-    windows: list[Window] = []
+    windows: list[WindowRecord] = []
     times: list[float] = []
     powers: list[float] = []
     for part in parts:
@@ -134,6 +98,7 @@ def merged(parts: Sequence[Measured]) -> Measured:
             powers += part.trace.power_w
     return Measured(
         windows=tuple(windows),
+        readings=tuple(reading for part in parts for reading in part.readings),
         idle=tuple(reading for part in parts for reading in part.idle),
         latencies=joined([part.latencies for part in parts]),
         samples_per_query=parts[0].samples_per_query,

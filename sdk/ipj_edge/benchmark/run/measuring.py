@@ -13,9 +13,10 @@ from time import perf_counter
 import msgspec
 
 from ipj_edge.benchmark.result.latencies import Latencies
+from ipj_edge.benchmark.result.schema import WindowRecord
 from ipj_edge.benchmark.run.conditions import look
 from ipj_edge.benchmark.run.issuing import Issued, Run, back_to_back, paced
-from ipj_edge.benchmark.run.measured import Measured, StoppedBy, Warmth, Window, steadiness
+from ipj_edge.benchmark.run.measured import Measured, StoppedBy, Warmth, steadiness
 from ipj_edge.benchmark.run.queries import Query
 from ipj_edge.energy import Meter
 from ipj_edge.values import Reading
@@ -99,6 +100,7 @@ def measure(
     idle += [_idle(meter, plan.window_s)] if plan.idle else []
     return Measured(
         windows=tuple(series.windows),
+        readings=tuple(series.readings),
         idle=tuple(idle),
         latencies=series.latencies,
         samples_per_query=samples_per_query,
@@ -112,11 +114,13 @@ class _Series:
 
     Attributes:
         windows: Those that have ended.
+        readings: Their energy.
         latencies: Latencies over all of them.
     """
 
     def __init__(self, run: Run, queries: Sequence[Query], meter: Meter, plan: Plan, samples_per_query: int) -> None:
-        self.windows: list[Window] = []
+        self.windows: list[WindowRecord] = []
+        self.readings: list[Reading] = []
         self.latencies = Latencies()
         self._run, self._queries, self._meter, self._plan = run, queries, meter, plan
         self._samples_per_query = samples_per_query
@@ -136,8 +140,9 @@ class _Series:
         after = look()
         waited = None if None in (before.waited_s, after.waited_s) else _minus(after.waited_s, before.waited_s)
         p50, p99 = own.percentiles((50, 99))
+        self.readings.append(window.reading)
         self.windows.append(
-            Window(
+            WindowRecord(
                 start_s=start_s,
                 seconds=seconds,
                 queries=issued.queries,
@@ -148,7 +153,8 @@ class _Series:
                 waited_s=waited,
                 p50_s=p50,
                 p99_s=p99,
-                reading=window.reading,
+                joules=window.reading.joules,
+                reason=window.reading.reason,
                 frequency_hz=after.frequency_hz,
                 temperature_celsius=after.temperature_celsius,
             )
@@ -171,7 +177,7 @@ def _minus(later: float | None, earlier: float | None) -> float:
     return max(0.0, (later or 0.0) - (earlier or 0.0))
 
 
-def _reason_to_stop(windows: Sequence[Window], plan: Plan) -> StoppedBy | None:
+def _reason_to_stop(windows: Sequence[WindowRecord], plan: Plan) -> StoppedBy | None:
     if len(windows) < plan.windows:
         return None
     if steadiness(windows) <= plan.error:

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 import ipj_edge
+from ipj_edge import limits
 from ipj_edge.benchmark.result.figures import FIGURES, quality_figure, read_limit
 from ipj_edge.benchmark.result.schema import EarlyExit
 from ipj_edge.benchmark.run.runner import BenchOptions
@@ -18,7 +19,8 @@ from ipj_edge.bundles.manifest import MANIFEST_NAME
 from ipj_edge.errors import ConfigError
 from ipj_edge.exits import EXITS_NAME
 from ipj_edge.metrics import make_metric
-from ipj_edge.units import quantity, seconds
+from ipj_edge.toml_files import read_toml
+from ipj_edge.units import hundredths, seconds
 from ipj_edge.values import Precision
 
 
@@ -121,9 +123,12 @@ def load_suite(path: Path, options: BenchOptions) -> Suite:
     Raises:
         ConfigError: unreadable, an unknown key or value, no bundle for a pattern, or the same cell twice.
     """
-    file = _read(path)
-    if file.rounds < 1 or file.windows < 1:
-        raise ConfigError(f"{path}: rounds and windows are at least 1, got {file.rounds} and {file.windows}")
+    file = read_toml(path, "suite").to(SuiteFile)
+    try:
+        limits.ROUNDS.check("rounds", file.rounds)
+        limits.WINDOWS.check("windows", file.windows)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
     base = _base_options(file, path, options)
     cells = tuple(cell for sweep in file.sweep for cell in _cells(sweep, file, path, base))
     if not cells:
@@ -135,23 +140,9 @@ def load_suite(path: Path, options: BenchOptions) -> Suite:
     return Suite(cells=cells, rounds=file.rounds, fingerprint=_fingerprint(cells))
 
 
-def _read(path: Path) -> SuiteFile:
-    try:
-        import tomllib
-    except ModuleNotFoundError as error:
-        raise ConfigError("a suite needs Python 3.11 or newer; give bundles and options instead") from error
-    try:
-        return msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), SuiteFile)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"cannot read the suite {path}: {error}") from error
-    except msgspec.ValidationError as error:
-        known = ", ".join((*SuiteFile.__struct_fields__, *(f"sweep.{name}" for name in Sweep.__struct_fields__)))
-        raise ConfigError(f"the suite {path} is not usable: {error}; keys are {known}") from error
-
-
 def _base_options(file: SuiteFile, path: Path, options: BenchOptions) -> BenchOptions:
-    error, unit = quantity(file.error)
-    if unit != "%" or not 0 < error < 1:
+    error = hundredths(file.error, "%")
+    if error is None or not 0 < error < 1:
         raise ConfigError(f"{path}: error is a percentage with its unit, e.g. '2%', got '{file.error}'")
     return msgspec.structs.replace(
         options,

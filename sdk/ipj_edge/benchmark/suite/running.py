@@ -11,6 +11,7 @@ from ipj_edge.benchmark.run.measured import merged, steadiness
 from ipj_edge.benchmark.run.runner import BenchOptions, Case, measure_case
 from ipj_edge.benchmark.suite.file import Cell, Suite
 from ipj_edge.benchmark.suite.state import SuiteState
+from ipj_edge.energy import check_named
 from ipj_edge.errors import DataError
 
 
@@ -36,6 +37,8 @@ def run_suite(suite: Suite, state: SuiteState, on_progress: Callable[[Progress],
     Raises:
         IpjEdgeError: a cell cannot be measured. What was finished before stays on disk.
     """
+    asked = suite.cells[0].options
+    check_named(asked.probe, asked.probe_options)
     start, measured = time.monotonic(), 0
     while jobs := _missing(suite, state):
         cell, number = jobs[0]

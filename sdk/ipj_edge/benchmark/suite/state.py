@@ -9,16 +9,10 @@ import msgspec
 import numpy as np
 
 from ipj_edge.benchmark.result.latencies import Latencies
-from ipj_edge.benchmark.result.schema import EarlyExit
-from ipj_edge.benchmark.result.trace import PowerTrace
-from ipj_edge.benchmark.run.entries import Loaded
-from ipj_edge.benchmark.run.measured import Measured, StoppedBy, Warmth, Window
-from ipj_edge.benchmark.run.quality import Quality
 from ipj_edge.benchmark.run.runner import Case
 from ipj_edge.benchmark.suite.file import Cell, Suite
 from ipj_edge.bundles.bundle import open_bundle
 from ipj_edge.errors import DestinationError
-from ipj_edge.values import EffectiveSettings, Reading, Settings
 from ipj_edge.writing import write_file
 
 _MARK = "fingerprint"
@@ -31,28 +25,6 @@ class _SavedLatencies(msgspec.Struct, frozen=True, kw_only=True):
     total_s: float
     least_s: float
     most_s: float
-
-
-class _Saved(msgspec.Struct, frozen=True, kw_only=True):
-    """A `Case` without its bundle, which lies on disk anyway."""
-
-    requested: Settings
-    effective: tuple[EffectiveSettings, ...]
-    load_s: float
-    first_s: float
-    quality: Quality
-    data_sha256: str
-    different: int
-    early_exit: EarlyExit
-    notes: tuple[str, ...]
-    windows: tuple[Window, ...]
-    idle: tuple[Reading, ...]
-    samples_per_query: int
-    warmth: Warmth
-    stopped_by: StoppedBy
-    trace: PowerTrace | None
-    exit_counts: tuple[int, ...]
-    latencies: _SavedLatencies
 
 
 class SuiteState:
@@ -68,7 +40,9 @@ class SuiteState:
             DestinationError: it holds cells of another suite, of other bundles or other data.
         """
         mark = self._folder / _MARK
-        if self._folder.exists() and (not mark.exists() or mark.read_text() != self._suite.fingerprint):
+        if self._folder.exists() and not mark.exists() and not any(self._folder.iterdir()):
+            self._folder.rmdir()  # a run was killed before it had put its mark there
+        if self._folder.exists() and not self._is_ours(mark):
             if not force:
                 raise DestinationError(
                     f"{self._folder} holds cells of another suite, or its bundles or data changed: give --force to "
@@ -81,6 +55,12 @@ class SuiteState:
             raise DestinationError(f"cannot write {self._folder}: {error.strerror}") from error
         write_file(mark, self._suite.fingerprint.encode())
 
+    def _is_ours(self, mark: Path) -> bool:
+        try:
+            return mark.read_text() == self._suite.fingerprint
+        except (OSError, UnicodeDecodeError):
+            return False
+
     def rounds(self, cell: Cell) -> int:
         """Return how many rounds of a cell are there, from the first on without a gap."""
         count = 0
@@ -90,40 +70,13 @@ class SuiteState:
 
     def save(self, cell: Cell, number: int, case: Case) -> None:
         """Write a round of a cell."""
-        loaded, measured = case.loaded, case.measured
-        own = measured.latencies
-        saved = _Saved(
-            **{name: getattr(loaded, name) for name in Loaded.__struct_fields__ if name != "bundle"},
-            **{name: getattr(measured, name) for name in Measured.__struct_fields__ if name != "latencies"},
-            latencies=_SavedLatencies(
-                kept=own.kept.tobytes(),
-                count=own.count,
-                stride=own.stride,
-                total_s=own.total_s,
-                least_s=own.least_s,
-                most_s=own.most_s,
-            ),
-        )
-        write_file(self._file(cell, number), msgspec.msgpack.encode(saved))
+        write_file(self._file(cell, number), msgspec.msgpack.encode(case, enc_hook=_plain))
 
     def load(self, cell: Cell, number: int) -> Case:
-        """Read a round of a cell."""
-        saved = msgspec.msgpack.decode(self._file(cell, number).read_bytes(), type=_Saved)
-        own = saved.latencies
-        latencies = Latencies.restored(
-            np.frombuffer(own.kept),
-            count=own.count,
-            stride=own.stride,
-            total_s=own.total_s,
-            ends_s=(own.least_s, own.most_s),
-        )
-        measured = {name: getattr(saved, name) for name in Measured.__struct_fields__ if name != "latencies"}
-        loaded = {name: getattr(saved, name) for name in Loaded.__struct_fields__ if name != "bundle"}
-        return Case(
-            loaded=Loaded(bundle=open_bundle(cell.path), **loaded),
-            scenario=cell.scenario,
-            measured=Measured(**measured, latencies=latencies),
-        )
+        """Read a round of a cell; its bundle is opened and checked again."""
+        case = msgspec.msgpack.decode(self._file(cell, number).read_bytes(), type=Case, dec_hook=_restored)
+        loaded = msgspec.structs.replace(case.loaded, bundle=open_bundle(cell.path))
+        return msgspec.structs.replace(case, loaded=loaded)
 
     def remove(self) -> None:
         """Remove the folder once the result is written."""
@@ -131,3 +84,32 @@ class SuiteState:
 
     def _file(self, cell: Cell, number: int) -> Path:
         return self._folder / f"{self._suite.cells.index(cell):04}-{number:03}.msgpack"
+
+
+def _plain(value: object) -> object:
+    """Return what msgpack can hold of the members of a `Case` that are no plain data."""
+    if isinstance(value, Latencies):
+        return _SavedLatencies(
+            kept=value.kept.tobytes(),
+            count=value.count,
+            stride=value.stride,
+            total_s=value.total_s,
+            least_s=value.least_s,
+            most_s=value.most_s,
+        )
+    if isinstance(value, Path):
+        return str(value)
+    raise NotImplementedError(f"a {type(value).__name__} cannot be kept")
+
+
+def _restored(kind: type, plain: object) -> object:
+    if kind is not Latencies:
+        return Path(str(plain))
+    own = msgspec.convert(plain, _SavedLatencies)
+    return Latencies.restored(
+        np.frombuffer(own.kept),
+        count=own.count,
+        stride=own.stride,
+        total_s=own.total_s,
+        ends_s=(own.least_s, own.most_s),
+    )

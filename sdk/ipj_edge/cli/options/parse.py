@@ -6,10 +6,11 @@ import re
 from pathlib import Path
 from typing import cast, get_args
 
-import msgspec
 import numpy as np
 
 from ipj_edge.errors import ConfigError
+from ipj_edge.toml_files import read_toml
+from ipj_edge.units import hundredths
 from ipj_edge.values import Meaning, Preprocessing, TensorSpec
 
 _SCALAR = "scalar"
@@ -36,7 +37,7 @@ def tensor_spec(text: str) -> TensorSpec:
         shape=shape,
         dtype=_dtype(text, dtype),
         batch_axis=0 if shape else None,
-        value_range=None if span is None else _range(text, span),
+        value_range=None if span is None else _range(text, span, dtype),
     )
 
 
@@ -68,7 +69,7 @@ def drop(text: str | None) -> float | None:
     """
     if text is None:
         return None
-    value = _hundredths(text, "pp")
+    value = hundredths(text, "pp")
     if value is None or not 0 <= value <= 1:
         raise ConfigError(f"'{text}': expected percentage points with their unit, e.g. 1pp or 0.5pp")
     return value
@@ -80,7 +81,7 @@ def percent(text: str) -> float:
     Raises:
         ConfigError: without its unit, or not above 0.
     """
-    value = _hundredths(text, "%")
+    value = hundredths(text, "%")
     if value is None or not 0 < value < 1:
         raise ConfigError(f"'{text}': expected a percentage with its unit, e.g. 5%")
     return value
@@ -94,16 +95,10 @@ def share(text: str | None) -> float | None:
     """
     if text is None:
         return None
-    value = _hundredths(text, "%")
+    value = hundredths(text, "%")
     if value is None or not 0 <= value <= 1:
         raise ConfigError(f"'{text}': expected a percentage with its unit, e.g. 90%")
     return value
-
-
-def _hundredths(text: str, unit: str) -> float | None:
-    """Return a hundredth of a number written with its unit, None for anything else."""
-    match = re.fullmatch(rf"([0-9]+\.?[0-9]*|\.[0-9]+){unit}", text)
-    return float(match.group(1)) / 100 if match else None
 
 
 def labels(path: str | None) -> tuple[str, ...]:
@@ -131,26 +126,12 @@ def preprocessing(path: str | None) -> dict[str, Preprocessing]:
     """
     if path is None:
         return {}
-    import tomllib  # Python 3.11, as all of conversion
-
-    try:
-        table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"cannot read preprocessing from {path}: {error}") from error
-    if not all(isinstance(value, dict) for value in table.values()):
-        table = {"": table}
-    try:
-        return {name: _rule(value) for name, value in table.items()}
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"{path}: {error}; see `Preprocessing` in docs/manifest.schema.json") from error
-
-
-def _rule(value: object) -> Preprocessing:
-    known = set(Preprocessing.__struct_fields__)
-    strangers = set(value) - known if isinstance(value, dict) else set()
-    if strangers:
-        raise msgspec.ValidationError(f"unknown key {', '.join(sorted(strangers))}; known: {', '.join(sorted(known))}")
-    return msgspec.convert(value, Preprocessing)
+    file = read_toml(Path(path), "preprocessing")
+    if not file.table:
+        raise file.error("it says nothing; see `Preprocessing` in docs/manifest.schema.json")
+    if all(isinstance(value, dict) for value in file.table.values()):
+        return {name: file.to(Preprocessing, name) for name in file.table}
+    return {"": file.to(Preprocessing)}
 
 
 def _shape(text: str, shape: str) -> tuple[int | str, ...]:
@@ -169,7 +150,7 @@ def _dtype(text: str, name: str) -> str:
         raise ConfigError(f"--input '{text}': '{name}' is no dtype; expected {_FORM}") from error
 
 
-def _range(text: str, span: str) -> tuple[float, float]:
+def _range(text: str, span: str, dtype: str) -> tuple[float, float]:
     low, dots, high = span.partition("..")
     try:
         values = float(low), float(high)
@@ -177,4 +158,13 @@ def _range(text: str, span: str) -> tuple[float, float]:
         dots, values = "", (0.0, 0.0)
     if not dots or values[0] >= values[1]:
         raise ConfigError(f"--input '{text}': '{span}' is no range; expected LOW..HIGH")
+    kind = np.dtype(dtype)
+    whole = kind.kind in "iu"
+    if whole and not (all(map(float.is_integer, values)) and _holds(kind, values)):
+        raise ConfigError(f"--input '{text}': '{span}' is no range of {kind}; expected whole numbers that it can hold")
     return values
+
+
+def _holds(kind: np.dtype[np.generic], values: tuple[float, float]) -> bool:
+    limits = np.iinfo(kind.name)
+    return int(values[0]) >= limits.min and int(values[1]) <= limits.max

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
+from ipj_edge import child as processes
 from ipj_edge.errors import ConfigError
 
 # A child in the foreground gets Ctrl-C itself; it has this long to act on it before it is told again.
@@ -22,7 +23,8 @@ class _Told(Exception):
 def run(command: Sequence[str]) -> int:
     """Run a command to its end and return its exit code as a shell would give it: 128 + n after signal n.
 
-    On Ctrl-C, or SIGTERM to this process, the child is ended too; the result is then 130, or 143.
+    On Ctrl-C, or SIGTERM to this process, the child is ended too, with all that it started; the result is then 130,
+    or 143.
 
     Raises:
         ConfigError: the command cannot be started.
@@ -38,13 +40,21 @@ def run(command: Sequence[str]) -> int:
             _end(child)
             return 128 + signal.SIGINT
         except _Told:
-            child.terminate()
-            _end(child)
+            _end(child, told=True)
             return 128 + signal.SIGTERM
     return 128 - code if code < 0 else code
 
 
-def _end(child: subprocess.Popen[bytes]) -> None:
+def _end(child: subprocess.Popen[bytes], *, told: bool = False) -> None:
+    """End the child, then what it left running of all that it had started."""
+    started = processes.started_by(child.pid)
+    if told:
+        child.terminate()
+    _end_first(child)
+    processes.end(started, _GRACE_S)
+
+
+def _end_first(child: subprocess.Popen[bytes]) -> None:
     for end in (child.terminate, child.kill):
         try:
             child.wait(_GRACE_S)

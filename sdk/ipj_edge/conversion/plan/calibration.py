@@ -8,6 +8,7 @@ import numpy as np
 
 from ipj_edge.bundles.manifest import CalibrationRecord, InputRange
 from ipj_edge.errors import DataError
+from ipj_edge.protocols import Array
 from ipj_edge.samples.data import Samples, digest
 from ipj_edge.values import TensorSpec
 
@@ -29,11 +30,28 @@ def check_calibration(samples: Samples, specs: Sequence[TensorSpec], where: str)
             raise DataError(
                 f"{where}: '{spec.name}' is {array.flat[0]} everywhere; calibrate on real inputs of the model"
             )
-        if spec.value_range is not None and (array.min() < spec.value_range[0] or array.max() > spec.value_range[1]):
-            raise DataError(
-                f"{where}: '{spec.name}' runs from {array.min():g} to {array.max():g}, "
-                f"declared is {spec.value_range[0]:g} to {spec.value_range[1]:g}"
-            )
+        _check_declared(array, spec, where)
+
+
+def check_whole_numbers(samples: Samples, specs: Sequence[TensorSpec], where: str) -> None:
+    """Refuse data whose whole numbers lie outside what an input declares: a bundle would refuse them too.
+
+    Raises:
+        DataError: names the input, its range and what came.
+    """
+    for spec in specs:
+        if samples.arrays[spec.name].dtype.kind in "iu":
+            _check_declared(samples.arrays[spec.name], spec, where)
+
+
+def _check_declared(array: Array, spec: TensorSpec, where: str) -> None:
+    declared = spec.value_range
+    if declared is not None and array.size and (array.min() < declared[0] or array.max() > declared[1]):
+        digits = "g" if array.dtype.kind == "f" else "d"
+        raise DataError(
+            f"{where}: '{spec.name}' runs from {array.min():{digits}} to {array.max():{digits}}, "
+            f"declared is {declared[0]:.15g} to {declared[1]:.15g}"
+        )
 
 
 def record_calibration(samples: Samples) -> CalibrationRecord:

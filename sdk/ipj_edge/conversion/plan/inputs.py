@@ -38,9 +38,16 @@ def _draw(random: np.random.Generator, spec: TensorSpec, count: int, like: Array
     if kind.kind == "b":
         return random.random(shape) < 0.3
     if kind.kind in "iu":
-        return random.integers(int(low), int(high), shape, dtype=kind, endpoint=True)
+        return _with_both_ends(random.integers(int(low), int(high), shape, dtype=kind, endpoint=True), low, high)
     # Squared uniforms lean to the low end: no symmetry of the distribution can hide a swapped axis or sign.
     return (low + (high - low) * random.random(shape) ** 2).astype(kind)
+
+
+def _with_both_ends(drawn: Array, low: float, high: float) -> Array:
+    """Return whole numbers that reach both ends of their range: the last row of a table is a case of its own."""
+    if drawn.size:
+        drawn.flat[0], drawn.flat[-1] = int(low), int(high)
+    return drawn
 
 
 def _shape(spec: TensorSpec, count: int, like: Array | None) -> tuple[int, ...]:
@@ -68,11 +75,13 @@ def _seen(like: Array | None) -> tuple[float, float] | None:
 
 def _range(spec: TensorSpec, like: Array | None) -> tuple[float, float]:
     seen = _seen(like)
+    kind = np.dtype(spec.dtype)
+    if kind.kind in "iu" and spec.value_range is not None:
+        return spec.value_range
     if seen is not None and seen[0] < seen[1]:
         return seen
     if spec.value_range is not None:
         return spec.value_range
-    kind = np.dtype(spec.dtype)
     if kind == np.uint8:
         return 0.0, 255.0
     if kind.kind in "iu" and seen is not None:

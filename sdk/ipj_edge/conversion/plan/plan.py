@@ -6,15 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
-from ipj_edge.conversion.plan.request import ConvertRequest
-from ipj_edge.errors import ConfigError, SourceError, TargetUnavailableError, UnsupportedError
+from ipj_edge.errors import SourceError, TargetUnavailableError, UnsupportedError
 from ipj_edge.plugins import CONVERTERS, SOURCES, load_target, load_usable, names
 from ipj_edge.protocols import (
-    ChoosesOperators,
-    ChoosesProviders,
     Converter,
     HasProxy,
-    MapsOperators,
     Source,
     SourceOpener,
     Target,
@@ -68,44 +64,6 @@ def choose_converter(source: Source, target: str, precision: Precision) -> Conve
         f"no converter makes {precision} files for '{target}' from a source of kind '{source.kind}'; "
         f"installed: {', '.join(names(CONVERTERS)) or 'none'}"
     )
-
-
-def check_abilities(converter: Converter, request: ConvertRequest, source: Source, precision: Precision) -> None:
-    """Refuse wishes that a converter would pass over without a word.
-
-    Raises:
-        TargetUnavailableError: it knows no such scheme or provider, or cannot keep single operators in float.
-        ConfigError: the source is quantized already.
-    """
-    _check_operators(converter, request, source, precision)
-    known = converter.providers if isinstance(converter, ChoosesProviders) else ()
-    strange = [name for name in request.providers if name not in known]
-    if strange:
-        raise TargetUnavailableError(
-            f"'{converter.name}' knows no execution provider {', '.join(strange)}, only {', '.join(known) or 'none'}"
-        )
-    if request.min_mapped is not None and not isinstance(converter, MapsOperators):
-        raise TargetUnavailableError(f"'{converter.name}' maps no operators to an accelerator (--min-mapped)")
-    if request.half_io and not known:
-        raise TargetUnavailableError(f"'{converter.name}' makes no files with float16 inputs and outputs (--half-io)")
-
-
-def _check_operators(converter: Converter, request: ConvertRequest, source: Source, precision: Precision) -> None:
-    chooses = isinstance(converter, ChoosesOperators)
-    schemes = converter.schemes if isinstance(converter, ChoosesOperators) else ("static",)
-    wanted = request.scheme if precision == "int8" else None
-    if source.precision == "int8" and (wanted or request.keep_float):
-        option = "--quantize" if wanted else "--keep-float"
-        raise ConfigError(
-            f"{option}: '{source.file}' is quantized already and keeps its own scales; give the float model"
-        )
-    if wanted is not None and wanted not in schemes:
-        raise TargetUnavailableError(
-            f"'{converter.name}' has no {wanted} int8 ({', '.join(schemes)} only): choose another target, "
-            "or leave out --quantize"
-        )
-    if request.keep_float and precision != "fp32" and not chooses:
-        raise TargetUnavailableError(f"'{converter.name}' cannot keep single operators in float (--keep-float)")
 
 
 def check_target(name: str) -> Target:

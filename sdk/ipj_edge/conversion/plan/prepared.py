@@ -8,7 +8,7 @@ from ipj_edge.conversion.plan.reference import Reference
 from ipj_edge.conversion.plan.request import ConvertRequest
 from ipj_edge.protocols import MacCount, Source
 from ipj_edge.samples.data import Samples
-from ipj_edge.values import Precision
+from ipj_edge.values import ConversionOptions, TensorSpec
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True):
@@ -17,21 +17,23 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         request: What the user asked for.
         source: The opened source.
+        inputs: Its inputs, with the whole numbers each takes.
         calibration: Checked calibration set.
         data: Data of the accuracy gate.
         reference: What the source answers.
         counted: Multiply-accumulates and weights.
-        exits: Outputs that are exits; empty for a plain model.
-        stage_precisions: Precision of every stage of an int8 bundle; empty = all int8.
+        options: How to convert, as far as it is decided: ``split_at`` names outputs, empty for a plain model.
         warnings: What the user should know about the data.
+        notes: What a reader of the manifest has to know about the inputs.
     """
 
     request: ConvertRequest
     source: Source
+    inputs: tuple[TensorSpec, ...]
     calibration: Samples | None
     data: Samples | None
     reference: Reference
     counted: MacCount
-    exits: tuple[str, ...] = ()
-    stage_precisions: tuple[Precision, ...] = ()
+    options: ConversionOptions
     warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()

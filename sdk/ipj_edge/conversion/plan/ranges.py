@@ -10,13 +10,13 @@ from ipj_edge.values import TrainedRanges
 
 
 def trained_ranges(prepared: Prepared) -> TrainedRanges | None:
-    """Return the trained ranges of the request, else of the source; None where there are none.
+    """Return the trained ranges asked for, else of the source; None where there are none.
 
     Raises:
         DataError: they were recorded with other calibration samples, by which no place could be found again.
     """
     source = prepared.source
-    ranges = prepared.request.ranges or (source.ranges if isinstance(source, RangedSource) else None)
+    ranges = prepared.options.ranges or (source.ranges if isinstance(source, RangedSource) else None)
     if ranges is None or prepared.calibration is None:
         return ranges
     if digest(prepared.calibration) != ranges.calibration_sha256:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from ipj_edge.bundles.manifest import Bundle
 from ipj_edge.errors import IpjEdgeError
-from ipj_edge.values import Meaning, Precision, Preprocessing, Scheme, TensorSpec, TrainedRanges
+from ipj_edge.values import ConversionOptions, Meaning, Precision, Preprocessing, TensorSpec
 
 
 class ConvertRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,21 +30,11 @@ class ConvertRequest(msgspec.Struct, frozen=True, kw_only=True):
         data: Labelled data for the accuracy gate, and further inputs for parity.
         max_accuracy_drop: Largest drop of top-1 accuracy (0.01 is one point); None for no gate.
         tolerance: Relative L2 allowed instead of the precision's own; recorded.
-        isa: Instruction set the device is known to have, e.g. ``avx2``; empty assumes VNNI for int8.
-        ranges: Trained activation ranges for int8; None takes the source's own, where it has any.
         max_batch: Largest batch given to an engine at once.
-        split_at: Outputs that are exits: the model is cut into a stage for each. ``("exits",)`` takes all outputs;
-            empty takes what the source itself calls exits.
-        stage_precision: Precision of every stage by depth, of int8 bundles with several exits; ``("auto",)`` measures
-            which is cheaper here, stage by stage; empty = all int8.
         name: Name of the bundles; empty takes the source's.
         seed: Seed of the random inputs.
         force: Replace bundles that are there already.
-        scheme: How to quantize int8: ``static`` (the default) or ``dynamic``; given without precisions it means int8.
-        keep_float: Glob patterns of operators to keep in floating point, matched with what `inspect` lists.
-        providers: Execution providers by their short names, best first; empty takes the target's default.
-        min_mapped: Least share of operators the accelerator has to run, 0..1; None for all of them.
-        half_io: Make inputs and outputs of fp16 files float16 inside the engine too.
+        options: How to convert.
     """
 
     source: str
@@ -60,19 +51,17 @@ class ConvertRequest(msgspec.Struct, frozen=True, kw_only=True):
     data: str | None = None
     max_accuracy_drop: float | None = None
     tolerance: float | None = None
-    isa: str = ""
-    ranges: TrainedRanges | None = None
     max_batch: int = 32
-    split_at: tuple[str, ...] = ()
-    stage_precision: tuple[str, ...] = ()
     name: str = ""
     seed: int = 0
     force: bool = False
-    scheme: Scheme | None = None
-    keep_float: tuple[str, ...] = ()
-    providers: tuple[str, ...] = ()
-    half_io: bool = False
-    min_mapped: float | None = None
+    options: ConversionOptions = ConversionOptions()
+
+
+def take_options(given: dict[str, Any]) -> ConversionOptions:
+    """Take the options of a conversion out of arguments by name; what is left there is the request's own."""
+    known = [name for name in ConversionOptions.__struct_fields__ if name in given]
+    return ConversionOptions(**{name: given.pop(name) for name in known})
 
 
 class Outcome:

@@ -25,7 +25,7 @@ def tidied(request: ConvertRequest) -> ConvertRequest:
 
 def _with_int8(request: ConvertRequest) -> ConvertRequest:
     """Asking how to quantize, and for no precision, is asking for int8."""
-    if request.scheme is None or request.precisions:
+    if request.options.scheme is None or request.precisions:
         return request
     return msgspec.structs.replace(request, precisions=("int8",))
 
@@ -40,7 +40,7 @@ def check_request(request: ConvertRequest, source: Source) -> None:
     """
     _check_name(request.name or source.name)
     _check_tensor_names(source)
-    dynamic = request.scheme == "dynamic"
+    dynamic = request.options.scheme == "dynamic"
     if dynamic and request.calibration is not None:
         raise ConfigError(
             "--calibration has no effect on --quantize dynamic, which finds its ranges in each inference: "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -218,14 +217,3 @@ def spec() -> Callable[..., TensorSpec]:
 def samples() -> Callable[..., Arrays]:
     """Draw seeded samples for a source: ``samples(source, 8)``."""
     return _samples
-
-
-@pytest.fixture(scope="session")
-def data_folder() -> Path:
-    """Return the folder of public models and data; skips without it."""
-    named = os.environ.get("IPJ_EDGE_DATA")
-    candidates = [Path(named)] if named else [parent / "shared/data" for parent in Path(__file__).parents]
-    for candidate in candidates:
-        if (candidate / "README.md").exists():
-            return candidate
-    pytest.skip("the folder of public models and data is missing: set IPJ_EDGE_DATA")

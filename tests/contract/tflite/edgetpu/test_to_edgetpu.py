@@ -10,6 +10,7 @@ import pytest
 from ipj_edge.bundles.bundle import open_bundle
 from ipj_edge.bundles.placement import read_placement
 from ipj_edge.conversion import ConvertRequest, convert
+from ipj_edge.conversion.plan.request import take_options
 from ipj_edge.errors import DataError
 from ipj_edge_converters.tflite import file as tflite_file
 
@@ -37,7 +38,7 @@ def request_(tmp_path):
     def made(**options):
         return ConvertRequest(
             source=f"{tmp_path / 'net.py'}:build", targets=("edgetpu",), into=tmp_path / "dist",
-            inputs=_inputs(), **options,
+            inputs=_inputs(), options=take_options(options), **options,
         )  # fmt: skip
 
     return made

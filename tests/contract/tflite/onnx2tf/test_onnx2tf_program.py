@@ -16,6 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import ipj_edge
 from ipj_edge.conversion import ConvertRequest, Outcome, convert
+from ipj_edge.conversion.plan.request import take_options
 from ipj_edge.errors import ConversionError, TargetUnavailableError, UnsupportedError
 from ipj_edge_converters.tflite.onnx2tf.program import VERSION
 
@@ -104,7 +105,13 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
 def converted(tmp_path: Path) -> Callable[..., Outcome]:
     def run(source: Path, **options: object) -> Outcome:
         (outcome,) = convert(
-            ConvertRequest(source=str(source), targets=("tflite-cpu",), into=tmp_path / "dist", **options)
+            ConvertRequest(
+                source=str(source),
+                targets=("tflite-cpu",),
+                into=tmp_path / "dist",
+                options=take_options(options),
+                **options,
+            )
         )
         return outcome
 

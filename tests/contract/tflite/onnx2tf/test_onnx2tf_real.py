@@ -10,6 +10,7 @@ import pytest
 
 import ipj_edge
 from ipj_edge.conversion import ConvertRequest, convert
+from ipj_edge.conversion.plan.request import take_options
 from ipj_edge.values import TensorSpec
 
 pytestmark = [
@@ -25,7 +26,7 @@ def made(tmp_path, data_folder):
         (outcome,) = convert(
             ConvertRequest(
                 source=str(data_folder / "models" / file), targets=("tflite-cpu",), into=tmp_path / "dist",
-                precisions=(precision,), **options,
+                precisions=(precision,), options=take_options(options), **options,
             )
         )  # fmt: skip
         assert outcome.bundle is not None, outcome.error

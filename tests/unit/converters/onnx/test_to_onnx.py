@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from ipj_edge.errors import ConfigError, DataError, TargetUnavailableError, UnsupportedError
 from ipj_edge.protocols import ConversionTask
-from ipj_edge.values import TensorSpec
+from ipj_edge.values import ConversionOptions, TensorSpec
 from ipj_edge_converters.onnx.convert import ToOnnx
 from ipj_edge_converters.onnx.source.opener import OnnxOpener
 from ipj_edge_converters.torch.opener import TorchOpener
@@ -42,7 +42,7 @@ def convert(tmp_path):
             precision=precision,
             calibration=calibration,
             into=into,
-            isa=isa,
+            options=ConversionOptions(isa=isa),
         )
         said = ToOnnx().convert(task)
         assert [path.name for path in into.iterdir()] == [said.file]
