@@ -18,7 +18,7 @@ from ipj_edge.exits import (
     EXITS_NAME,
     ExitsRecord,
     Gate,
-    Provenance,
+    PolicyOrigin,
     StageCosts,
     Tuned,
     TuneRequest,
@@ -92,7 +92,7 @@ def tune_exits(
     progress("searching thresholds and certifying them")
     request = msgspec.structs.replace(options.request, meaning=exit_meanings(manifest)[0])
     outputs = [answers[str(stage.exit_output)] for stage in manifest.stages]
-    provenance = Provenance(data_sha256=digest(samples), files=engine_files(manifest), settings=settings)
+    provenance = PolicyOrigin(data_sha256=digest(samples), files=engine_files(manifest), settings=settings)
     tuned = tune(outputs, samples.labels, prices.costs, request, provenance)
     created_with = {"ipj-edge": ipj_edge.__version__}
     record = make_record(tuned, prices.costs, batch=request.batch, created_with=created_with, times=prices.times)

@@ -15,7 +15,7 @@ from ipj_edge.energy import check_named
 from ipj_edge.errors import DataError
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True):
+class SuiteProgress(msgspec.Struct, frozen=True, kw_only=True):
     """Where a suite stands.
 
     Attributes:
@@ -31,7 +31,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     left_s: float
 
 
-def run_suite(suite: Suite, state: SuiteState, on_progress: Callable[[Progress], None] | None = None) -> None:
+def run_suite(suite: Suite, state: SuiteState, on_progress: Callable[[SuiteProgress], None] | None = None) -> None:
     """Measure what is missing: every cell its rounds, noisy ones more until their error or time is reached.
 
     Raises:
@@ -53,7 +53,7 @@ def run_suite(suite: Suite, state: SuiteState, on_progress: Callable[[Progress],
             left = len(_missing(suite, state))
             done = sum(state.rounds(one) for one in suite.cells)
             mean_s = (time.monotonic() - start) / measured
-            on_progress(Progress(cell=cell.name, done=done, total=done + left, left_s=left * mean_s))
+            on_progress(SuiteProgress(cell=cell.name, done=done, total=done + left, left_s=left * mean_s))
 
 
 def finished(suite: Suite, state: SuiteState) -> Iterator[tuple[Cell, Case]]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ipj_edge.benchmark import BenchOptions, Entry
     from ipj_edge.benchmark.suite.file import Suite
-    from ipj_edge.benchmark.suite.running import Progress
+    from ipj_edge.benchmark.suite.running import SuiteProgress
     from ipj_edge.benchmark.suite.state import SuiteState
     from ipj_edge.protocols import Array
 
@@ -76,7 +76,7 @@ def _say_targets(entries: Sequence[Entry]) -> bool:
     return any(not target.met for entry in entries for target in entry.targets)
 
 
-def _show(progress: Progress) -> None:
+def _show(progress: SuiteProgress) -> None:
     from ipj_edge.cli.printing import console as _console
 
     left = progress.left_s
