@@ -12,7 +12,6 @@ from ipj_edge.errors import ConversionError, message_lines
 from ipj_edge.plugins import needs
 
 XML_NAME = "model.xml"
-BIN_NAME = "model.bin"
 
 _LAYER = re.compile(r'(<layer id="\d+" name=")([^"]*)(" type="(\w+)")')
 _END_OF_GRAPH = "</edges>"

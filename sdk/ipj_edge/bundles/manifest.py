@@ -111,11 +111,14 @@ class BatchSpec(msgspec.Struct, frozen=True, kw_only=True):
         static: The only batch size its files take; None when the batch is dynamic.
         probed: Batch sizes that were run and compared before publishing.
         max: Largest batch given to the engine at once; larger ones are run in parts.
+        only_size: Why no other size is taken, where the source's first axis is not proven to hold samples or the source
+            runs at one size only; empty where larger batches are run in parts.
     """
 
     static: int | None
     probed: tuple[int, ...]
     max: int
+    only_size: str = ""
 
 
 class InputRange(msgspec.Struct, frozen=True, kw_only=True):

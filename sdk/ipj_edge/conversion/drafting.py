@@ -20,9 +20,9 @@ from ipj_edge.bundles.manifest import (
 from ipj_edge.conversion.plan.abilities import for_precision
 from ipj_edge.conversion.plan.calibration import record_calibration
 from ipj_edge.conversion.plan.prepared import Prepared
-from ipj_edge.conversion.plan.reference import GOLDEN_SAMPLES, static_batch
+from ipj_edge.conversion.plan.reference import GOLDEN_SAMPLES, only_size, static_batch
 from ipj_edge.plugins import load_target
-from ipj_edge.protocols import Array, StageFiles
+from ipj_edge.protocols import Array, Source, StageFiles
 from ipj_edge.runtime.golden import write_golden
 from ipj_edge.runtime.parity import RELATIVE_L2
 from ipj_edge.values import Precision, TensorSpec
@@ -47,7 +47,7 @@ def draft_manifest(
         outputs=prepared.reference.outputs,
         stages=_stages(prepared, precision, files, folder),
         unsplit=_whole(prepared, precision, files, folder) if files.stages else None,
-        batch=_batch(files, request.max_batch),
+        batch=_batch(source, files, request.max_batch),
         calibration=None
         if prepared.calibration is None or precision != "int8"
         else record_calibration(prepared.calibration),
@@ -68,7 +68,7 @@ def draft_manifest(
         labels=request.labels,
         preprocessing=request.preprocessing,
         golden_samples=len(_golden_rows(prepared)),
-        notes=(*source.notes, *prepared.notes, *files.notes),
+        notes=(*_size_notes(source), *source.notes, *prepared.notes, *files.notes),
         state=files.state,
         scheme=files.scheme,
         **_asked_for(prepared, precision),
@@ -132,9 +132,17 @@ def _engine_bytes(folder: Path, file: str) -> int:
     return sum(path.stat().st_size for path in main.parent.iterdir() if path.stem == main.stem)
 
 
-def _batch(files: StageFiles, max_batch: int) -> BatchSpec:
+def _size_notes(source: Source) -> tuple[str, ...]:
+    reason = only_size(source)
+    return (f"one size only: {reason}",) if reason else ()
+
+
+def _batch(source: Source, files: StageFiles, max_batch: int) -> BatchSpec:
+    if all(spec.batch_axis is None for spec in source.inputs):
+        return BatchSpec(static=None, probed=(1,), max=1, only_size=only_size(source))
     if files.static_batch is not None:
-        return BatchSpec(static=files.static_batch, probed=(files.static_batch,), max=files.static_batch)
+        size = files.static_batch
+        return BatchSpec(static=size, probed=(size,), max=size, only_size=only_size(source))
     return BatchSpec(static=None, probed=tuple(sorted({1, min(2, max_batch), max_batch})), max=max_batch)
 
 

@@ -125,7 +125,13 @@ class Model:
         ports = {port.name: port for session in sessions for port in session.stage.takes}
         integers = manifest.precision == "int8"
         self._inputs = tuple(
-            InputAdapter(spec, ports[spec.name], refuse_nan=integers, check_range=not requested.allow_out_of_range)
+            InputAdapter(
+                spec,
+                ports[spec.name],
+                refuse_nan=integers,
+                check_range=not requested.allow_out_of_range,
+                only_size=manifest.batch.only_size,
+            )
             for spec in manifest.inputs
         )
         self._only = self._inputs[0] if len(self._inputs) == 1 else None
@@ -133,6 +139,7 @@ class Model:
         self._batched_outputs = {spec.name for spec in manifest.outputs if spec.batch_axis is not None}
         self._dynamic = manifest.batch.static is None
         self._at_once = manifest.batch.static or manifest.batch.max
+        self._only_size = manifest.batch.only_size
         specs = {spec.name: spec for spec in manifest.outputs}
         self._chain = Chain(programs, self._batched, specs) if programs.stages else None
         self._outputs = tuple(
@@ -330,6 +337,8 @@ class Model:
         if rows == self._at_once or (self._dynamic and 0 < rows < self._at_once):
             made = self._whole.run(feeds)
             return {name: adapt(made[name], copy) for name, adapt in self._outputs}
+        if not may_differ:
+            self._refuse_other_sizes(rows)
         parts = [self._plain(part, size, True) for part, size in self._parts(feeds, rows)]
         return {name: self._joined(name, [part[name] for part in parts], may_differ) for name in parts[0]}
 
@@ -351,6 +360,7 @@ class Model:
     ) -> Answered:
         if rows == self._at_once or (self._dynamic and 0 < rows < self._at_once):
             return chain.run(feeds, rows, max_exit, until)
+        self._refuse_other_sizes(rows)
         parts = [chain.run(part, size, max_exit, until) for part, size in self._parts(feeds, rows)]
         return Answered(
             np.concatenate([part.answer for part in parts]), np.concatenate([part.exit_indices for part in parts])
@@ -370,6 +380,10 @@ class Model:
             }
             yield part, min(self._at_once, rows - start)
         self._reset()
+
+    def _refuse_other_sizes(self, rows: int) -> None:
+        if self._only_size:
+            raise InputError(f"this bundle takes {self._at_once} samples, and {rows} came: {self._only_size}")
 
     def _loaded_chain(self) -> Chain:
         if self._chain is None:

@@ -54,7 +54,7 @@ def verify(path: str | Path, *, settings: Settings | None = None) -> Verificatio
     if len(bundle.manifest.stages) > 1:
         # What runs where no early exit is wanted is a program of its own.
         with open_model(bundle, requested, exits="off") as whole:
-            compared += _compared(bundle, whole.outputs, reference, whole.run(inputs).outputs)
+            compared += _compared(bundle, whole.outputs, reference, whole.run_every_output(inputs))
     failures = tuple(failure for comparison in compared for failure in comparison.failures)
     if failures:
         raise ParityError(failures)

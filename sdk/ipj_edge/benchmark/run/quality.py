@@ -71,7 +71,7 @@ def _run_all(model: Model, samples: Samples, metrics: Sequence[Metric], counters
     """Run every sample; return how many answers hold something that is no finite number."""
     manifest = model.manifest
     meanings = {spec.name: spec.meaning for spec in model.outputs}
-    step = manifest.batch.max * max(1, _AT_ONCE // manifest.batch.max)
+    step = manifest.batch.max * (1 if manifest.batch.only_size else max(1, _AT_ONCE // manifest.batch.max))
     bad = 0
     for start in range(0, samples.count, step):
         feeds = samples.rows(manifest.inputs, start, start + step)
