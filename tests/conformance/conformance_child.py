@@ -60,7 +60,7 @@ def _publish(folder: Path, target: str, into: Path) -> Path:
     the target has no float16.
     """
     from ipj_edge.conversion import ConvertRequest, convert
-    from ipj_edge.errors import DataError, TargetUnavailableError
+    from ipj_edge.errors import DataError, IpjEdgeError, TargetUnavailableError
 
     def attempt(data: str | None, precisions: tuple[Any, ...] = ()) -> Path:
         request = ConvertRequest(
@@ -74,21 +74,26 @@ def _publish(folder: Path, target: str, into: Path) -> Path:
 
     with np.load(folder / "inputs.npz") as held:
         data = str(folder / "inputs.npz") if held.files else None
-    try:
-        return attempt(data)
-    except DataError:
-        return attempt(None)
-    except TargetUnavailableError as error:
-        if "the source is fp16" not in str(error):
-            raise
-        return attempt(data, ("fp32",))
+    for given, precisions in ((data, ()), (None, ()), (data, ("fp32",)), (None, ("fp32",))):
+        try:
+            return attempt(given, precisions)
+        except DataError as error:
+            refused: IpjEdgeError = error
+        except TargetUnavailableError as error:
+            if "the source is fp16" not in str(error):
+                raise
+            refused = error
+    raise refused
 
 
 def _answers(bundle: Path, inputs: Mapping[str, Any]) -> dict[str, Any]:
     import ipj_edge
 
     with ipj_edge.load(bundle) as model:
-        return dict(model.run(dict(inputs)).outputs)
+        # A float16 source is widened: its bundle takes float32.
+        dtypes = {spec.name: spec.dtype for spec in model.manifest.inputs}
+        given = {name: x.astype(dtypes[name]) if x.dtype == "float16" else x for name, x in inputs.items()}
+        return dict(model.run(given).outputs)
 
 
 def bare_engine(folder: Path, target: str) -> str:
