@@ -105,7 +105,8 @@ def prepare(folder: Path, into: Path, *, window_s: float = WINDOW_S) -> Path:
             print(f"{task}: its data have no labels here, so its quality is not judged", file=sys.stderr)
         sweeps.append(sweep)
     # Five windows whatever their spread: the duration is up once they are measured.
-    head = f'name = "MLPerf Tiny"\nrounds = 1\nwindows = {WINDOWS}\nwindow = "{window_s:g}s"\nduration = "1s"\n\n'
+    window = f"{window_s:g}s"
+    head = f'name = "MLPerf Tiny"\nrounds = 1\nwindows = {WINDOWS}\nwindow = "{window}"\nduration = "{window}"\n\n'
     (into / "suite.toml").write_text(head + "\n".join(sweeps))
     return into / "suite.toml"
 

@@ -425,6 +425,19 @@ class Target(Protocol):
 
 
 @runtime_checkable
+class ChecksFiles(Protocol):
+    """A target that loads sealed copies of a bundle's files (`ipj_edge.bundles.sealed_files.seal_file`).
+
+    It checks the hash of what it loads, so that nobody has to hash the files before it does.
+
+    Attributes:
+        checks_files: True; what a target's sessions are made of is then not hashed a second time.
+    """
+
+    checks_files: bool
+
+
+@runtime_checkable
 class HasProxy(Protocol):
     """A target whose bundles another one can prove where it cannot run itself.
 

@@ -9,7 +9,9 @@ from time import monotonic
 
 import msgspec
 
+from ipj_edge.bundles.bundle import open_bundle
 from ipj_edge.bundles.manifest import SUFFIX, Bundle
+from ipj_edge.bundles.signature import read_private_key, sign_bundle
 from ipj_edge.conversion.build import build
 from ipj_edge.conversion.plan.calibration import check_calibration, check_whole_numbers, range_warnings
 from ipj_edge.conversion.plan.inputs import random_samples
@@ -55,6 +57,8 @@ def convert(request: ConvertRequest, *, progress: Progress = lambda _text: None)
     request = tidied(request)
     for target in request.targets:
         load_target(target)
+    if request.sign is not None:
+        read_private_key(request.sign)
     with tempfile.TemporaryDirectory(prefix="ipj-edge-") as folder:
         progress(f"opening {request.source}")
         source = _open_source(request, Path(folder))
@@ -155,7 +159,12 @@ def _classes(request: ConvertRequest, data: Samples | None, calibration: Samples
     if request.labels:
         return len(request.labels)
     for samples in (data, calibration):
-        if samples is not None and samples.labels is not None and samples.labels.dtype.kind in "iu":
+        if (
+            samples is not None
+            and samples.labels is not None
+            and samples.labels.dtype.kind in "iu"
+            and samples.labels.ndim == 1
+        ):
             return int(samples.labels.max()) + 1
     return None
 
@@ -185,6 +194,10 @@ def _one(prepared: Prepared, target: str, precision: Precision, progress: Progre
         with workspace(destination) as folder:
             chosen = with_stage_precisions(prepared, target, progress) if precision == "int8" else prepared
             proven = build(chosen, name, target, precision, folder, progress)
+            if request.sign is not None:
+                sign_bundle(
+                    folder, open_bundle(folder, check_files=False).manifest.digest, read_private_key(request.sign)
+                )
             publish(folder, destination, force=request.force)
     except IpjEdgeError as error:
         return Outcome(target, precision, seconds=monotonic() - start, error=error)
