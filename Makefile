@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 DEMO := demo
 
-.PHONY: demo test check format docs benchmarks clean
+.PHONY: conformance demo test check format docs benchmarks clean
 
 demo: .venv/.installed
 	$(BIN)/python examples/digits.py $(DEMO)
@@ -16,6 +16,10 @@ demo: .venv/.installed
 
 test: .venv/.installed
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+# Every node test of onnx, the torch modules and the public architectures: about an hour on two cores.
+conformance: .venv/.installed
+	$(BIN)/python tests/conformance/conformance_run.py --report docs/conformance.md
 
 check: .venv/.installed
 	$(BIN)/ruff format --check .

@@ -19,6 +19,7 @@ from ipj_edge.errors import (
     MissingDependencyError,
     TargetError,
     TargetUnavailableError,
+    message_lines,
 )
 from ipj_edge.plugins import needs
 from ipj_edge.protocols import Array, Feeds, Session, Target
@@ -122,7 +123,7 @@ def load(onnxruntime: Any, bundle: Bundle, name: str, options: Any, providers: l
         return onnxruntime.InferenceSession(str(copy.path), options, providers=providers)
     except engine_errors() as error:
         file = bundle.path / name
-        raise BundleError(f"onnxruntime cannot load '{file.name}': {one_line(error, file, copy.path)}") from error
+        raise BundleError(f"onnxruntime cannot load '{file.name}': {engine_message(error, file, copy.path)}") from error
     finally:
         for each in (copy, *weights):
             each.close()
@@ -152,10 +153,10 @@ def engine_errors() -> tuple[type[Exception], ...]:
     return (RuntimeError, ValueError, *own)
 
 
-def one_line(error: Exception, file: Path, copy: Path | None = None) -> str:
+def engine_message(error: Exception, file: Path, copy: Path | None = None) -> str:
     """Return an engine's message on one line, without codes and without the path of this machine or of its copy."""
     text = (
-        " ".join(str(error).split())
+        " ".join(message_lines(error))
         .replace(str(copy or file), file.name)
         .replace(str(file), file.name)
         .replace(f"{file.parent}/", "")
@@ -288,7 +289,7 @@ class OnnxruntimeSession:
     def _explained(self, error: Exception, feeds: Feeds) -> IpjEdgeError:
         self._opened()
         check_feeds(self.stage, feeds)
-        return TargetError(f"onnxruntime failed on '{self.stage.name}': {one_line(error, Path(self.stage.file))}")
+        return TargetError(f"onnxruntime failed on '{self.stage.name}': {engine_message(error, Path(self.stage.file))}")
 
 
 def _bind(bind: Any, name: str, memory: Array) -> None:

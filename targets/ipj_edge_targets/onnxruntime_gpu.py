@@ -20,7 +20,7 @@ from ipj_edge.protocols import HasProxy, Session, Target
 from ipj_edge.values import Availability, Boundary, EffectiveSettings, Precision, Settings
 from ipj_edge_targets.fallback import require, wanted_threads
 from ipj_edge_targets.nvidia_driver import why_no_gpu
-from ipj_edge_targets.onnxruntime_cpu import OnnxruntimeSession, load, one_line, session_options
+from ipj_edge_targets.onnxruntime_cpu import OnnxruntimeSession, engine_message, load, session_options
 
 _NAME = "onnxruntime-gpu"
 _CUDA, _TENSORRT = "CUDAExecutionProvider", "TensorrtExecutionProvider"
@@ -108,8 +108,9 @@ def _load(onnxruntime: Any, bundle: Bundle, name: str, options: Any, providers: 
         if cause is None or "fallback" not in str(cause).lower():
             raise
         file = bundle.path / name
+        why = engine_message(_as_exception(cause), file)
         raise TargetUnavailableError(
-            f"part of '{file.name}' would run on the CPU: {one_line(_as_exception(cause), file)}; check that CUDA, "
+            f"part of '{file.name}' would run on the CPU: {why}; check that CUDA, "
             "cuDNN and TensorRT fit this onnxruntime, or allow the fall-back"
         ) from error
 

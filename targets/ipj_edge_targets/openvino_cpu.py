@@ -9,12 +9,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ipj_edge.bundles.manifest import Bundle, StageSpec
-from ipj_edge.errors import InputError, IpjEdgeError, MissingDependencyError, TargetError, TargetUnavailableError
+from ipj_edge.errors import (
+    InputError,
+    IpjEdgeError,
+    MissingDependencyError,
+    TargetError,
+    TargetUnavailableError,
+    telling_line,
+)
 from ipj_edge.protocols import Array, Feeds, Session, Target
 from ipj_edge.values import Availability, Boundary, EffectiveSettings, Port, Precision, Settings
 from ipj_edge_targets.fallback import require_isa
 from ipj_edge_targets.feeds import check_feeds
-from ipj_edge_targets.openvino_programs import CompiledForms, CompileRequest, import_openvino, one_line
+from ipj_edge_targets.openvino_programs import NOISE, CompiledForms, CompileRequest, import_openvino
 
 _EXECUTION_PRECISION: Mapping[str, str] = {"fp32": "f32", "int8": "int8", "bf16": "bf16"}
 _MAX_LANES = 16
@@ -181,7 +188,7 @@ class OpenvinoSession:
 
     def _explained(self, error: Exception, feeds: Feeds) -> IpjEdgeError:
         check_feeds(self.stage, feeds)
-        return TargetError(f"openvino failed on '{self.stage.name}': {one_line(error)}")
+        return TargetError(f"openvino failed on '{self.stage.name}': {telling_line(error, NOISE)}")
 
 
 def _refuse_wide(names: tuple[str, ...], feeds: Feeds) -> None:

@@ -9,11 +9,14 @@ from typing import Any, NamedTuple, cast
 from ipj_edge import host
 from ipj_edge.bundles.manifest import Bundle, StageSpec
 from ipj_edge.bundles.sealed_files import seal_file
-from ipj_edge.errors import BundleError, message_lines
+from ipj_edge.errors import BundleError, telling_line
 from ipj_edge.plugins import needs
 from ipj_edge.protocols import Array
 from ipj_edge.values import EffectiveSettings, Port, Settings
 from ipj_edge_targets.fallback import require, wanted_threads
+
+# Lines of an openvino message that do not say what is wrong: C++ locations.
+NOISE = ("Exception from ", "Check '")
 
 _PRODUCTS = {"Convolution", "Deconvolution", "FullyConnected", "MatMul", "RNNCell", "RNNSeq"}
 
@@ -27,12 +30,6 @@ def import_openvino() -> Any:
     with needs("openvino-cpu"):
         import openvino
     return openvino
-
-
-def one_line(error: Exception) -> str:
-    """Return the part of an openvino message that says what is wrong, without its C++ locations."""
-    lines = message_lines(error)
-    return next((line for line in lines if not line.startswith(("Exception from ", "Check '"))), lines[0])[:300]
 
 
 class CompileRequest(NamedTuple):
@@ -112,7 +109,7 @@ class CompiledForms:
         try:
             return self._request.core.read_model(*(copy.path for copy in copies))
         except RuntimeError as error:
-            raise BundleError(f"openvino cannot read '{self._stage.file}': {one_line(error)}") from error
+            raise BundleError(f"openvino cannot read '{self._stage.file}': {telling_line(error, NOISE)}") from error
         finally:
             for copy in copies:
                 copy.close()
@@ -142,7 +139,7 @@ class CompiledForms:
         try:
             return self._request.core.compile_model(model, "CPU", config)
         except RuntimeError as error:
-            raise BundleError(f"openvino cannot load '{self._stage.file}': {one_line(error)}") from error
+            raise BundleError(f"openvino cannot load '{self._stage.file}': {telling_line(error, NOISE)}") from error
 
     def _checked(self, compiled: Any) -> EffectiveSettings:
         settings = self._request.settings

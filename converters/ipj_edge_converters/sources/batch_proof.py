@@ -28,6 +28,10 @@ _ROUNDING = 1e-3
 _TIPPED = 0.02
 
 
+class _UnlikeShapesError(Exception):
+    """Answers to two inputs of one shape differ in shape beyond the batch; names the output."""
+
+
 class BatchAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What a source said when it was asked.
 
@@ -171,6 +175,8 @@ def _asked(
         raise
     except SourceError:
         return BatchAnswer(ran=False)
+    except _UnlikeShapesError as error:
+        return BatchAnswer(ran=True, reason=f"the shape of output '{error}' hangs on the values along {axis}")
     for want, have, spec in zip(wanted, found, outputs, strict=True):
         if spec.batch_axis is not None and not _same(want, have, quantized):
             return BatchAnswer(
@@ -211,7 +217,12 @@ def _along(kept: Array, array: Array, spec: TensorSpec) -> Array:
 
 
 def _concatenated(parts: Sequence[Array], spec: TensorSpec) -> Array:
-    return parts[0] if spec.batch_axis is None else np.concatenate(parts, axis=spec.batch_axis)
+    if spec.batch_axis is None:
+        return parts[0]
+    try:
+        return np.concatenate(parts, axis=spec.batch_axis)
+    except ValueError as error:
+        raise _UnlikeShapesError(spec.name) from error
 
 
 def _same(want: Array, have: Array, quantized: bool) -> bool:

@@ -57,7 +57,7 @@ def test_a_sweep_is_every_combination_that_makes_sense(suite):
             "line 3 sweep 1: scenarios: Invalid enum value 'server'",
         ),
         ('error = "5"\n[[sweep]]\nbundles = ["dist/*.ipj"]', "percentage with its unit"),
-        ('window = "5 kg"\n[[sweep]]\nbundles = ["dist/*.ipj"]', "a time above 0"),
+        ('window = "5 kg"\n[[sweep]]\nbundles = ["dist/*.ipj"]', "a number with a unit"),
         ('rounds = 0\n[[sweep]]\nbundles = ["dist/*.ipj"]', "from 1 to 1,000"),
         ('[[sweep]]\nbundles = ["dist/*.ipj"]\n[[sweep]]\nbundles = ["dist/*.ipj"]', "same cell"),
         ("[[sweep", "cannot read the suite"),
