@@ -20,13 +20,13 @@ from benchmarks.compress.shared import mnist
 from benchmarks.exits.early_exit import WEIGHTS, build
 from benchmarks.exits.shared import parser
 
-from ipj_edge.exits import Gate, Provenance, StageCost, StageCosts, TuneRequest
+from ipj_edge.exits import Gate, PolicyOrigin, StageCost, StageCosts, TuneRequest
 from ipj_edge.exits.proof.tuning import tune
 from ipj_edge.plugins import load_exit_rule
 from ipj_edge_compress.cost.size import size_of
 
 DRAWN, HARM, ALPHA = 4_000, 0.003, 0.05
-NOWHERE = Provenance(data_sha256="", files={}, settings={})
+NOWHERE = PolicyOrigin(data_sha256="", files={}, settings={})
 
 
 def answers(data: Path) -> tuple[list[np.ndarray], np.ndarray]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from typing import Literal
@@ -45,14 +46,14 @@ def hundredths(text: str, unit: Literal["%", "pp"]) -> float | None:
 
 
 def seconds(text: str) -> float:
-    """Parse a time with its unit: ``20ms`` is 0.02.
+    """Parse a time: ``20ms`` is 0.02; a bare number is seconds.
 
     Raises:
-        ConfigError: no time, or a number without its unit.
+        ConfigError: no time, or none above 0.
     """
     value, unit = quantity(text)
-    if unit not in TIMES or value <= 0:
-        raise ConfigError(f"'{text}': expected a time above 0 with its unit, e.g. 20ms or 1.5s")
+    if unit not in ("", *TIMES) or not 0 < value < math.inf:
+        raise ConfigError(f"'{text}': expected a time above 0, e.g. 20ms, 1.5s or 2min; a bare number is seconds")
     return value
 
 

@@ -9,6 +9,8 @@ from typing import Literal
 
 import msgspec
 
+from ipj_edge import limits
+
 Precision = Literal["fp32", "fp16", "bf16", "int8"]
 Provenance = Literal["measured", "vendor-modelled", "modelled", "mixed"]
 Boundary = Literal["package", "dram", "gpu", "module", "rails", "board", "wall", "battery", "process"]
@@ -172,6 +174,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     allow_fallback: bool = False
     allow_out_of_range: bool = False
 
+    def __post_init__(self) -> None:
+        """Refuse a number of threads that no machine has."""
+        limits.THREADS.check("threads", self.threads)
+
 
 class EffectiveSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How a session really runs, read back from the engine where it can be asked.
@@ -287,6 +293,12 @@ class ProbeOptions(msgspec.Struct, frozen=True, kw_only=True):
     search_path: str | None = None
     visible_devices: str | None = None
     device_order: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that are none, or out of range."""
+        limits.VOLTAGE_V.check("the voltage", self.voltage_v)
+        limits.POWER_W.check("the power of a core", self.core_power_w)
+        limits.POWER_W.check("the idle power", self.idle_power_w)
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ from typing import BinaryIO
 
 from ipj_edge.errors import DestinationError
 
+_LONGEST_NAME = 255  # bytes, on every file system we know of
 DRAFTS = ".*.part"  # names of drafts, for those who sweep a folder of their own after a kill
 
 
@@ -39,9 +40,8 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     Raises:
         DestinationError: it cannot be written, or the path is a folder, a device or a pipe; an old file is as it was.
     """
-    # Unpredictable and new (O_EXCL, O_NOFOLLOW): nobody can have laid a link there to have another file overwritten.
-    draft = path.with_name(f".{path.name[:40]}.{secrets.token_hex(8)}.part")
     try:
+        draft = _draft(path)
         _check_ordinary(path)
         try:
             handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
@@ -56,6 +56,30 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     except OSError as error:
         raise DestinationError(f"cannot write {path}: {error.strerror or error}; nothing was changed") from error
     _flush_folder(path.parent)
+
+
+def check_writable(path: Path) -> None:
+    """Refuse, before any work, a place that `write_file` could not write: a draft is made there and taken away.
+
+    Raises:
+        DestinationError: names the place and the reason.
+    """
+    if not path.parent.is_dir():
+        raise DestinationError(f"cannot write {path}: its folder does not exist")
+    try:
+        _check_ordinary(path)
+        draft = _draft(path)
+        os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666))
+        draft.unlink()
+    except OSError as error:
+        raise DestinationError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _draft(path: Path) -> Path:
+    """Return a name beside a file that nobody can know: no link can lie there to have another file overwritten."""
+    if len(os.fsencode(path.name)) > _LONGEST_NAME:
+        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
+    return path.with_name(f".{path.name[:40]}.{secrets.token_hex(8)}.part")
 
 
 def _check_ordinary(path: Path) -> None:

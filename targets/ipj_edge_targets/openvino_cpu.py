@@ -14,7 +14,7 @@ from ipj_edge.protocols import Array, Feeds, Session, Target
 from ipj_edge.values import Availability, Boundary, EffectiveSettings, Port, Precision, Settings
 from ipj_edge_targets.fallback import require_isa
 from ipj_edge_targets.feeds import check_feeds
-from ipj_edge_targets.openvino_programs import CompileRequest, Programs, import_openvino, one_line
+from ipj_edge_targets.openvino_programs import CompiledForms, CompileRequest, import_openvino, one_line
 
 _EXECUTION_PRECISION: Mapping[str, str] = {"fp32": "f32", "int8": "int8", "bf16": "bf16"}
 _MAX_LANES = 16
@@ -65,7 +65,7 @@ class OpenvinoCpu:
                 precision=_EXECUTION_PRECISION[stage.precision],
                 settings=settings,
             )
-            sessions.append(OpenvinoSession(stage, Programs(request, bundle.path / stage.file, stage)))
+            sessions.append(OpenvinoSession(stage, CompiledForms(request, bundle.path / stage.file, stage)))
         return tuple(sessions)
 
 
@@ -95,10 +95,10 @@ class _Lane(NamedTuple):
 class OpenvinoSession:
     """One stage in openvino, with a lane for every set of input shapes in use."""
 
-    def __init__(self, stage: StageSpec, programs: Programs) -> None:
+    def __init__(self, stage: StageSpec, programs: CompiledForms) -> None:
         self.stage = stage
         self.effective: EffectiveSettings = programs.effective
-        self._programs: Programs | None = programs
+        self._programs: CompiledForms | None = programs
         self._names = tuple(port.name for port in stage.takes)
         self._wide = tuple(port.name for port in stage.takes if port.dtype == "int64")
         self._lanes: dict[Shapes, _Lane] = {}
@@ -150,7 +150,7 @@ class OpenvinoSession:
         self._programs = None
         self._lanes.clear()
 
-    def _opened(self) -> Programs:
+    def _opened(self) -> CompiledForms:
         if self._programs is None:
             raise TargetError("this session is closed; load the bundle again")
         return self._programs

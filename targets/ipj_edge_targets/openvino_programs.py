@@ -52,7 +52,7 @@ class CompileRequest(NamedTuple):
     settings: Settings
 
 
-class Programs:
+class CompiledForms:
     """The compiled forms of one stage, shared by a session and its clones.
 
     Batch 1, the usual case on a device, gets a program of fixed shape: it runs 5 to 25 % faster than one of

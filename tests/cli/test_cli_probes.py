@@ -28,7 +28,7 @@ def test_every_installed_probe_is_listed_with_its_state(tmp_path):
 
 def test_the_json_list_holds_facts_or_a_reason(tmp_path):
     tree = powercap.two_sockets(tmp_path / "sys")
-    reports = {report["name"]: report for report in json.loads(run("--json", "--sysfs-root", str(tree.sysfs)))}
+    reports = {report["name"]: report for report in json.loads(run("--json", "-", "--sysfs-root", str(tree.sysfs)))}
     assert set(reports) == set(plugins.names(plugins.POWER_PROBES))
     for report in reports.values():
         assert report["available"] == (report["facts"] is not None)
@@ -46,7 +46,7 @@ def test_describe_shows_zones_and_which_are_added(tmp_path):
     assert "rail core-0 (package): shown, not added" in text
     assert "rail psys (board): shown, not added" in text
     assert "accuracy: not stated" in text
-    document = json.loads(run("--describe", "rapl", "--json", "--sysfs-root", str(tree.sysfs)))
+    document = json.loads(run("--describe", "rapl", "--json", "-", "--sysfs-root", str(tree.sysfs)))
     assert [rail["name"] for rail in document["rails"] if rail["counted"]] == ["package-0"]
 
 

@@ -16,8 +16,8 @@ from ipj_edge_compress.distillation.features import FeatureTap
 from ipj_edge_compress.distillation.teachers import TeacherAnswers
 from ipj_edge_compress.errors import ModelError
 from ipj_edge_compress.training.batches import Batches, as_inputs, check_labels
-from ipj_edge_compress.training.loop import Progress, Score, train
-from ipj_edge_compress.training.losses import Loss, logits_of, softened_kl, weighted
+from ipj_edge_compress.training.loop import EpochProgress, ScoreFunction, train
+from ipj_edge_compress.training.losses import LossFunction, logits_of, softened_kl, weighted
 from ipj_edge_compress.training.modes import evaluating
 from ipj_edge_compress.training.plans import TrainPlan, TrainReport
 
@@ -53,9 +53,9 @@ def distil(
     plan: TrainPlan | None = None,
     *,
     teaching: Teaching | None = None,
-    score: Score | None = None,
+    score: ScoreFunction | None = None,
     checkpoint: Path | None = None,
-    progress: Progress = lambda _epoch, _figures: None,
+    progress: EpochProgress = lambda _epoch, _figures: None,
 ) -> TrainReport:
     """Train a student in place: (1 − alpha) · CE + alpha · T² · KL(teacher ‖ student), the batch's mean.
 
@@ -94,7 +94,7 @@ def distil(
         student.eval()
 
 
-def distillation_loss(answers: Callable[[tuple[Any, ...]], torch.Tensor], teaching: Teaching) -> Loss:
+def distillation_loss(answers: Callable[[tuple[Any, ...]], torch.Tensor], teaching: Teaching) -> LossFunction:
     """Return the loss of `distil` without features.
 
     Args:
@@ -167,7 +167,7 @@ def projector(own: torch.Tensor, wanted: torch.Tensor) -> nn.Module:
     return nn.Sequential(nn.AdaptiveAvgPool2d(tuple(wanted.shape[2:])), layer)
 
 
-def _feature_loss(answers: TeacherAnswers, teacher_tap: FeatureTap, teaching: Teaching) -> Loss:
+def _feature_loss(answers: TeacherAnswers, teacher_tap: FeatureTap, teaching: Teaching) -> LossFunction:
     def loss(pair: nn.Module, inputs: tuple[Any, ...], targets: torch.Tensor) -> torch.Tensor:
         logits, projected = pair(*inputs)
         with evaluating(answers.teacher):

@@ -10,8 +10,8 @@ from torch import nn
 
 from ipj_edge_compress.exits.multi_exit import MultiExit, first
 from ipj_edge_compress.training.batches import Batches, check_labels
-from ipj_edge_compress.training.loop import Progress, Score, train
-from ipj_edge_compress.training.losses import Loss, self_distillation, softened_kl, weighted
+from ipj_edge_compress.training.loop import EpochProgress, ScoreFunction, train
+from ipj_edge_compress.training.losses import LossFunction, self_distillation, softened_kl, weighted
 from ipj_edge_compress.training.plans import TrainPlan, TrainReport
 
 
@@ -22,9 +22,9 @@ def train_heads(
     *,
     temperature: float = 3.0,
     share: float = 0.5,
-    score: Score | None = None,
+    score: ScoreFunction | None = None,
     checkpoint: Path | None = None,
-    progress: Progress = lambda _epoch, _figures: None,
+    progress: EpochProgress = lambda _epoch, _figures: None,
 ) -> TrainReport:
     """Train the early heads on a frozen trunk; the last exit stays as it is, bit for bit.
 
@@ -52,17 +52,17 @@ def train_jointly(
     batches: Batches,
     plan: TrainPlan | None = None,
     *,
-    loss: Loss | None = None,
-    score: Score | None = None,
+    loss: LossFunction | None = None,
+    score: ScoreFunction | None = None,
     checkpoint: Path | None = None,
-    progress: Progress = lambda _epoch, _figures: None,
+    progress: EpochProgress = lambda _epoch, _figures: None,
 ) -> TrainReport:
     """Train trunk and heads together; by default the last exit teaches the earlier ones (see `self_distillation`)."""
     chosen = loss or self_distillation()
     return train(module, batches, plan, loss=chosen, score=score, checkpoint=checkpoint, progress=progress)
 
 
-def _heads_loss(temperature: float, share: float) -> Loss:
+def _heads_loss(temperature: float, share: float) -> LossFunction:
     def loss(module: Any, inputs: tuple[Any, ...], targets: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
             features = [first(value) for value in module.features(*inputs)]

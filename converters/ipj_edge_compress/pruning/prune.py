@@ -17,9 +17,9 @@ from ipj_edge_compress.errors import GoalError, ModelError
 from ipj_edge_compress.pruning.channels import Ranked, rank, select, take_out
 from ipj_edge_compress.pruning.prunable import unprunable
 from ipj_edge_compress.training.batches import Batches, as_inputs, to_device
-from ipj_edge_compress.training.losses import Loss, cross_entropy
+from ipj_edge_compress.training.losses import LossFunction, cross_entropy
 
-Cost = Callable[[nn.Module], float]
+CostFunction = Callable[[nn.Module], float]
 
 # Shares of channels that are tried are multiples of 1/256.
 _SHARES = 256
@@ -83,8 +83,8 @@ def prune(
     plan: PrunePlan | None = None,
     *,
     batches: Batches | None = None,
-    loss: Loss | None = None,
-    cost: Cost | None = None,
+    loss: LossFunction | None = None,
+    cost: CostFunction | None = None,
     recover: Callable[[nn.Module], object] | None = None,
 ) -> PruneReport:
     """Prune a module in place until its cost is at most the target's share of what it was.
@@ -135,7 +135,7 @@ def prune(
     return report
 
 
-def _falls_to(price: Cost, bound: float) -> Callable[[nn.Module], bool]:
+def _falls_to(price: CostFunction, bound: float) -> Callable[[nn.Module], bool]:
     return lambda pruned: price(pruned) <= bound
 
 
@@ -162,7 +162,7 @@ def _prune_to(
     left_alone: dict[str, str],
     fits: Callable[[nn.Module], bool],
     batches: Batches | None,
-    loss: Loss | None,
+    loss: LossFunction | None,
 ) -> None:
     """Take out the smallest share of the channels that fits, found by halving on copies; all that may go if none."""
     if plan.criterion == "taylor" and batches is not None:
@@ -198,7 +198,7 @@ def _importance(plan: PrunePlan) -> Any:
     return torch_pruning.importance.GroupMagnitudeImportance(p=1)
 
 
-def _accumulate_gradients(module: nn.Module, batches: Batches, loss: Loss) -> None:
+def _accumulate_gradients(module: nn.Module, batches: Batches, loss: LossFunction) -> None:
     """Leave the gradient of the loss over all batches in the parameters, statistics untouched."""
     device = next(module.parameters()).device
     module.zero_grad(set_to_none=True)

@@ -25,7 +25,7 @@ _HEAVY = re.compile(r"conv|matmul|gemm|fully_connected|linear", re.IGNORECASE)
 _WITHOUT_BIAS = "/WithoutBiases"
 
 
-class Choice(msgspec.Struct, frozen=True, kw_only=True):
+class FloatChoice(msgspec.Struct, frozen=True, kw_only=True):
     """What a search found.
 
     Attributes:
@@ -39,7 +39,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     tried: int
 
 
-def fewest_in_float(operators: Sequence[str], attempt: Try, wanted: float) -> Choice:
+def fewest_in_float(operators: Sequence[str], attempt: Try, wanted: float) -> FloatChoice:
     """Find a small set of operators to keep in float with which the score is at least what is wanted.
 
     Each operator is tried alone first; then they join from the most to the least helpful until the goal is met; at
@@ -62,7 +62,7 @@ def fewest_in_float(operators: Sequence[str], attempt: Try, wanted: float) -> Ch
         return scores[key]
 
     if score(()) >= wanted:
-        return Choice(keep_float=(), score=score(()), tried=len(scores))
+        return FloatChoice(keep_float=(), score=score(()), tried=len(scores))
     ranked = sorted(operators, key=lambda name: -score((name,)))
     joined = (ranked[:count] for count in range(1, len(ranked) + 1))
     kept = next((names for names in joined if score(names) >= wanted), None)
@@ -76,10 +76,12 @@ def fewest_in_float(operators: Sequence[str], attempt: Try, wanted: float) -> Ch
         without = [other for other in kept if other != name]
         if score(without) >= wanted:
             kept = without
-    return Choice(keep_float=tuple(name for name in operators if name in kept), score=score(kept), tried=len(scores))
+    return FloatChoice(
+        keep_float=tuple(name for name in operators if name in kept), score=score(kept), tried=len(scores)
+    )
 
 
-def convert_accurately(request: ConvertRequest, target: str, *, max_accuracy_drop: float) -> Choice:
+def convert_accurately(request: ConvertRequest, target: str, *, max_accuracy_drop: float) -> FloatChoice:
     """Search, with real conversions, the operators to keep in float for one target, and publish the bundle.
 
     Every attempt converts, proves and scores the int8 file in the target's own engine on the request's data.

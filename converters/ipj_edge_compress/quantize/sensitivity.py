@@ -12,7 +12,7 @@ from torch.nn.utils import parametrize
 
 from ipj_edge_compress.quantize.fake import RangePoint
 from ipj_edge_compress.quantize.training import prepare
-from ipj_edge_compress.training.loop import Score
+from ipj_edge_compress.training.loop import ScoreFunction
 from ipj_edge_compress.training.modes import evaluating
 
 
@@ -24,7 +24,7 @@ class Sensitivity(msgspec.Struct, frozen=True, kw_only=True):
     drop: float
 
 
-def sensitivities(module: nn.Module, calibration: Sequence[Any], score: Score) -> tuple[Sensitivity, ...]:
+def sensitivities(module: nn.Module, calibration: Sequence[Any], score: ScoreFunction) -> tuple[Sensitivity, ...]:
     """Round the weights and the output of one layer at a time and score the network; worst first.
 
     Nothing is trained and the module is left as it is.
@@ -52,7 +52,9 @@ def sensitivities(module: nn.Module, calibration: Sequence[Any], score: Score) -
     return tuple(sorted(found, key=lambda one: -one.drop))
 
 
-def _rounded_alone(network: nn.Module, name: str, weight: torch.Tensor, full: float, score: Score) -> Sensitivity:
+def _rounded_alone(
+    network: nn.Module, name: str, weight: torch.Tensor, full: float, score: ScoreFunction
+) -> Sensitivity:
     layer = network.get_submodule(name)
     kept, point = layer.weight.detach().clone(), _point_behind(network, name)
     layer.weight.copy_(weight)

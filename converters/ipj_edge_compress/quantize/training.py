@@ -22,8 +22,8 @@ from ipj_edge_compress.quantize.fake import OnGrid, RangePoint, integer_weights
 from ipj_edge_compress.quantize.folding import folded
 from ipj_edge_compress.quantize.range_points import FloatNodes, insert_points, remove_points
 from ipj_edge_compress.training.batches import Batches, as_inputs
-from ipj_edge_compress.training.loop import Progress, Score, train
-from ipj_edge_compress.training.losses import Loss
+from ipj_edge_compress.training.loop import EpochProgress, ScoreFunction, train
+from ipj_edge_compress.training.losses import LossFunction
 from ipj_edge_compress.training.modes import evaluating
 from ipj_edge_compress.training.plans import TrainPlan, TrainReport
 
@@ -51,10 +51,10 @@ def train_quantized(
     calibration: Sequence[Any],
     plan: TrainPlan | None = None,
     *,
-    loss: Loss | None = None,
-    score: Score | None = None,
+    loss: LossFunction | None = None,
+    score: ScoreFunction | None = None,
     checkpoint: Path | None = None,
-    progress: Progress = lambda _epoch, _figures: None,
+    progress: EpochProgress = lambda _epoch, _figures: None,
 ) -> Quantized:
     """Train a module as int8 engines will run it, and hand over a float module and its ranges.
 

@@ -23,7 +23,7 @@ RANGES = "quantization.json"
 CALIBRATION = "calibration.npz"
 
 
-class Quantization(msgspec.Struct, frozen=True, kw_only=True):
+class TrainedQuantization(msgspec.Struct, frozen=True, kw_only=True):
     """``quantization.json``: trained ranges, and the layers whose weights lie on their int8 grid."""
 
     ranges: TrainedRanges
@@ -57,7 +57,7 @@ def deliver(
     if ranges:
         sha256 = digest(Samples(arrays={name: calibration}, labels=None, count=len(calibration)))
         trained = TrainedRanges(calibration_sha256=sha256, activations=ranges)
-        made = Quantization(ranges=trained, weights=tuple(grid_weights(module)))
+        made = TrainedQuantization(ranges=trained, weights=tuple(grid_weights(module)))
         write_file(folder / RANGES, msgspec.json.format(msgspec.json.encode(made), indent=2))
         files.append(RANGES)
     return tuple(files)

@@ -16,7 +16,7 @@ from ipj_edge_compress.distillation.teachers import TeacherAnswers
 from ipj_edge_compress.exits.multi_exit import MultiExit
 from ipj_edge_compress.exits.training import train_heads, train_jointly
 from ipj_edge_compress.lowrank.factorise import factorise
-from ipj_edge_compress.pruning.prune import Cost, PruneReport, prune
+from ipj_edge_compress.pruning.prune import CostFunction, PruneReport, prune
 from ipj_edge_compress.quantize.training import train_quantized
 from ipj_edge_compress.recipes.factories import build
 from ipj_edge_compress.recipes.measured_cost import MeasuredCost, What
@@ -131,7 +131,7 @@ def _prune(step: PruneStep, number: int, module: nn.Module, bench: Bench) -> Don
     return module, told, tuple(warning for one in reports for warning in one.warnings)
 
 
-def _cost(step: PruneStep, number: int, bench: Bench) -> Cost | None:
+def _cost(step: PruneStep, number: int, bench: Bench) -> CostFunction | None:
     """Return what has to fall; None for multiply-accumulates."""
     if not step.on:
         return None

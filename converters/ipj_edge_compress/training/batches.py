@@ -13,8 +13,8 @@ from ipj_edge.errors import DataError
 from ipj_edge.protocols import Array
 
 # (inputs, targets); inputs are a tensor or a tuple of tensors.
-Batch = tuple[Any, torch.Tensor]
-Batches = Iterable[Batch]
+TrainingBatch = tuple[Any, torch.Tensor]
+Batches = Iterable[TrainingBatch]
 
 
 class ArrayBatches:
@@ -46,7 +46,7 @@ class ArrayBatches:
     def __len__(self) -> int:
         return math.ceil(len(self._inputs) / self._size)
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[TrainingBatch]:
         count = len(self._inputs)
         order = torch.arange(count) if self._seed is None else torch.from_numpy(self._order(self._seed, count))
         for rows in order.split(self._size):
@@ -61,12 +61,12 @@ def as_inputs(inputs: Any) -> tuple[Any, ...]:
     return tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
 
 
-def samples_of(batch: Batch) -> int:
+def samples_of(batch: TrainingBatch) -> int:
     """Return the number of samples in a batch."""
     return len(batch[1])
 
 
-def check_batch(batch: Any, number: int) -> Batch:
+def check_batch(batch: Any, number: int) -> TrainingBatch:
     """Refuse a batch that training would choke on.
 
     Raises:
@@ -99,7 +99,7 @@ def check_labels(labels: torch.Tensor, classes: int) -> None:
         raise DataError(f"labels run from {low} to {high}, the model has classes 0 to {classes - 1}")
 
 
-def to_device(batch: Batch, device: torch.device) -> tuple[tuple[Any, ...], torch.Tensor]:
+def to_device(batch: TrainingBatch, device: torch.device) -> tuple[tuple[Any, ...], torch.Tensor]:
     """Return the inputs, as a tuple, and the targets of a batch on a device."""
     inputs, targets = batch
     return tuple(tensor.to(device) for tensor in as_inputs(inputs)), targets.to(device)

@@ -17,7 +17,7 @@ from torch import nn
 
 from ipj_edge.errors import ConfigError
 from ipj_edge_compress.errors import TrainingError
-from ipj_edge_compress.training.batches import Batch, Batches, check_batch, samples_of, to_device
+from ipj_edge_compress.training.batches import Batches, TrainingBatch, check_batch, samples_of, to_device
 from ipj_edge_compress.training.checkpoints import (
     load_checkpoint,
     random_states,
@@ -25,12 +25,12 @@ from ipj_edge_compress.training.checkpoints import (
     save_atomically,
 )
 from ipj_edge_compress.training.diagnostics import explain_non_finite, parameters_without_gradient
-from ipj_edge_compress.training.losses import Loss, cross_entropy
+from ipj_edge_compress.training.losses import LossFunction, cross_entropy
 from ipj_edge_compress.training.optimizers import learning_rate_at, make_optimizer, set_learning_rate
 from ipj_edge_compress.training.plans import EpochFigures, TrainPlan, TrainReport
 
-Score = Callable[[nn.Module], float]
-Progress = Callable[[int, EpochFigures], None]
+ScoreFunction = Callable[[nn.Module], float]
+EpochProgress = Callable[[int, EpochFigures], None]
 
 _SLOW_DATA = 0.5
 _LEAST_SCALE = 1.0
@@ -41,11 +41,11 @@ def train(
     batches: Batches,
     plan: TrainPlan | None = None,
     *,
-    loss: Loss | None = None,
-    score: Score | None = None,
+    loss: LossFunction | None = None,
+    score: ScoreFunction | None = None,
     frozen: tuple[nn.Module, ...] = (),
     checkpoint: Path | None = None,
-    progress: Progress = lambda _epoch, _figures: None,
+    progress: EpochProgress = lambda _epoch, _figures: None,
 ) -> TrainReport:
     """Train a module in place and leave it in evaluation mode.
 
@@ -75,7 +75,7 @@ class _Training:
     """The state of one training."""
 
     def __init__(
-        self, module: nn.Module, batches: Batches, plan: TrainPlan, loss: Loss, score: Score | None,
+        self, module: nn.Module, batches: Batches, plan: TrainPlan, loss: LossFunction, score: ScoreFunction | None,
         frozen: tuple[nn.Module, ...],
     ) -> None:  # fmt: skip
         self.module, self.batches, self.plan, self.loss, self.score = module, batches, plan, loss, score
@@ -95,7 +95,7 @@ class _Training:
         self.compile_s = self.waiting_s = self.working_s = 0.0
         self.warnings: list[str] = []
 
-    def run(self, checkpoint: Path | None, progress: Progress) -> TrainReport:
+    def run(self, checkpoint: Path | None, progress: EpochProgress) -> TrainReport:
         torch.manual_seed(self.plan.seed)
         if checkpoint is not None:
             self._resume(checkpoint)
@@ -139,7 +139,7 @@ class _Training:
         restore_random_states(states)
         return value
 
-    def _groups(self, *, first: bool) -> Iterator[list[Batch]]:
+    def _groups(self, *, first: bool) -> Iterator[list[TrainingBatch]]:
         """Yield the batches of each step, and keep account of the time spent waiting for them."""
         iterator, number = iter(self.batches), 0
         while True:
@@ -153,7 +153,7 @@ class _Training:
             self.waiting_s += waited - start
             self.working_s += monotonic() - waited
 
-    def _step(self, group: list[Batch], count: int) -> float:
+    def _step(self, group: list[TrainingBatch], count: int) -> float:
         """Do one optimizer step over some batches, every sample with the same weight; return the mean loss."""
         started = monotonic()
         set_learning_rate(self.optimizer, learning_rate_at(self.plan, self._done()))

@@ -12,7 +12,7 @@ from torch.nn import functional
 from ipj_edge.errors import ConfigError
 from ipj_edge_compress.training.batches import check_labels
 
-Loss = Callable[[nn.Module, tuple[Any, ...], torch.Tensor], torch.Tensor]
+LossFunction = Callable[[nn.Module, tuple[Any, ...], torch.Tensor], torch.Tensor]
 
 
 def logits_of(answer: Any) -> list[torch.Tensor]:
@@ -22,7 +22,7 @@ def logits_of(answer: Any) -> list[torch.Tensor]:
     return list(answer.values()) if isinstance(answer, Mapping) else list(answer)
 
 
-def cross_entropy(*, label_smoothing: float = 0.0, weights: Sequence[float] | None = None) -> Loss:
+def cross_entropy(*, label_smoothing: float = 0.0, weights: Sequence[float] | None = None) -> LossFunction:
     """Return Σ w_k · CE_k over the exits of a module (one for a plain module).
 
     Args:
@@ -45,7 +45,7 @@ def mean_squared_error(module: nn.Module, inputs: tuple[Any, ...], targets: torc
     return functional.mse_loss(logits_of(module(*inputs))[-1], targets)
 
 
-def self_distillation(*, temperature: float = 3.0, share: float = 0.5, label_smoothing: float = 0.0) -> Loss:
+def self_distillation(*, temperature: float = 3.0, share: float = 0.5, label_smoothing: float = 0.0) -> LossFunction:
     """Return the joint loss of all exits, where the last exit teaches the earlier ones.
 
     Σ w_k · CE_k + share · Σ_{k<K} w_k · T² · KL(sg(p_K) ‖ p_k), p softened by T, sg = no gradient.

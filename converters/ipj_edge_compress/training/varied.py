@@ -11,7 +11,7 @@ import torch
 
 from ipj_edge.errors import ConfigError, DataError
 from ipj_edge.protocols import Array
-from ipj_edge_compress.training.batches import Batch
+from ipj_edge_compress.training.batches import TrainingBatch
 
 
 class Variation(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +83,7 @@ class VariedImages:
     def __len__(self) -> int:
         return math.ceil(len(self._images) / self._size)
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[TrainingBatch]:
         random = np.random.default_rng([self._seed, self.epoch])
         for rows in torch.from_numpy(random.permutation(len(self._images))).split(self._size):
             yield self._vary(self._images[rows], random), self._targets[rows]

@@ -118,7 +118,9 @@ def placed(task: ConversionTask, files: StageFiles) -> StageFiles:
         placement = predict(whole)
         check_share(placement, task.options.min_mapped)
         write_placement(task.into, placement)
-        return msgspec.structs.replace(files, notes=(*files.notes, _uncompiled_note()))
+        return msgspec.structs.replace(
+            files, notes=(*files.notes, _uncompiled_note(), *_further_subgraphs_note(placement))
+        )
     compiled, log = compile_model(program, path, task.into)
     made = tflite_file.parse(tflite_file.inlined(compiled.read_bytes()))
     _check_same_ends(whole, made)
@@ -130,7 +132,7 @@ def placed(task: ConversionTask, files: StageFiles) -> StageFiles:
         file=compiled.name,
         proxy_file=files.file,
         versions={**files.versions, PROGRAM: log.version},
-        notes=(*files.notes, *_streaming_note(placement)),
+        notes=(*files.notes, *_streaming_note(placement), *_further_subgraphs_note(placement)),
     )
 
 
@@ -194,6 +196,17 @@ def _streaming_note(placement: Placement) -> tuple[str, ...]:
     if not placement.off_chip_bytes:
         return ()
     return (f"{placement.off_chip_bytes:,} bytes of weights do not fit the Edge TPU and are sent in every inference",)
+
+
+def _further_subgraphs_note(placement: Placement) -> tuple[str, ...]:
+    more = placement.in_further_subgraphs()
+    if not more:
+        return ()
+    parts = max(each.subgraph or 0 for each in placement.operators)
+    return (
+        f"{more} operators that the Edge TPU could run follow one that it cannot: they form subgraphs 2 to {parts}, "
+        f"and run on the host, for {PROGRAM} maps the first alone",
+    )
 
 
 _torch: type[Converter] = ToEdgetpu

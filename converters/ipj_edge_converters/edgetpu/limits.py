@@ -13,7 +13,7 @@ from math import prod
 
 import msgspec
 
-from ipj_edge_converters.edgetpu.operator import Operator, shapes
+from ipj_edge_converters.edgetpu.operator import GraphOperator, shapes
 from ipj_edge_converters.tflite import file as tflite_file
 
 NOT_SUPPORTED = "Operation not supported"
@@ -28,7 +28,7 @@ _EIGHT_BITS = frozenset({"int8", "uint8"})
 _SOFTMAX_ELEMENTS = 16_000
 _NO_ACTIVATION = 0
 
-Check = Callable[[Operator], str]
+OperatorCheck = Callable[[GraphOperator], str]
 
 
 class Limit(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,38 +40,33 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     version: int
-    check: Check | None = None
+    check: OperatorCheck | None = None
 
 
-def _no_activation(operator: Operator) -> str:
+def _no_activation(operator: GraphOperator) -> str:
     fused = operator.option("fusedActivationFunction") != _NO_ACTIVATION
     return "a fused activation function is not supported" if fused else ""
 
 
-def _concatenation(operator: Operator) -> str:
+def _concatenation(operator: GraphOperator) -> str:
     constants = [tensor for tensor in operator.reads if tensor is not None and operator.is_constant(tensor)]
     if constants and len(operator.reads) != 2:
         return "with a constant input, only 2 inputs are supported"
     return _no_activation(operator)
 
 
-def _constant_weights(operator: Operator) -> str:
+def _constant_weights(operator: GraphOperator) -> str:
     weights = [tensor for tensor in operator.reads[1:] if tensor is not None]
     return "" if all(operator.is_constant(tensor) for tensor in weights) else NOT_CONSTANT
 
 
-def _conv(operator: Operator) -> str:
+def _conv(operator: GraphOperator) -> str:
     if operator.option("dilationWFactor") != operator.option("dilationHFactor"):
         return "dilation differs in x and y"
     return _constant_weights(operator)
 
 
-def _depthwise(operator: Operator) -> str:
-    dilated = max(operator.option("dilationWFactor"), operator.option("dilationHFactor")) > 1
-    return "dilated depthwise kernels are not supported" if dilated else _constant_weights(operator)
-
-
-def _fully_connected(operator: Operator) -> str:
+def _fully_connected(operator: GraphOperator) -> str:
     if operator.option("weightsFormat") != 0:
         return "only the default format of weights is supported"
     if any(prod(shape[:-1]) > 1 for shape in shapes(operator.makes)):
@@ -83,24 +78,24 @@ def _fully_connected(operator: Operator) -> str:
     return _constant_weights(operator)
 
 
-def _mean(operator: Operator) -> str:
+def _mean(operator: GraphOperator) -> str:
     axes = operator.axes(1)
     if axes is None:
         return NOT_CONSTANT
     return "reduction in the batch dimension is not supported" if 0 in axes and _batched(operator) else ""
 
 
-def _not_along_batch(operator: Operator) -> str:
+def _not_along_batch(operator: GraphOperator) -> str:
     axis = operator.option("axis") % max(1, len(tflite_file.shape_of(operator.makes[0])))
     return "packing in the batch dimension is not supported" if axis == 0 else ""
 
 
-def _split(operator: Operator) -> str:
+def _split(operator: GraphOperator) -> str:
     axis = operator.values(0)
     return "splitting in the batch dimension is not supported" if axis is None or axis[0] == 0 else ""
 
 
-def _pad(operator: Operator) -> str:
+def _pad(operator: GraphOperator) -> str:
     amounts = operator.values(1)
     if amounts is None:
         return NOT_CONSTANT
@@ -108,35 +103,35 @@ def _pad(operator: Operator) -> str:
     return "padding in the batch dimension is not supported" if rank == 4 and any(amounts[:2]) else ""
 
 
-def _prelu(operator: Operator) -> str:
+def _prelu(operator: GraphOperator) -> str:
     shape = tflite_file.shape_of(operator.reads[1])
     return "alpha has more than one dimension" if prod(shape[:-1]) > 1 else _constant_weights(operator)
 
 
-def _resize(operator: Operator) -> str:
+def _resize(operator: GraphOperator) -> str:
     return "" if all(prod(shape[:-3]) == 1 for shape in shapes(operator.data())) else RANK
 
 
-def _softmax(operator: Operator) -> str:
+def _softmax(operator: GraphOperator) -> str:
     shape = tflite_file.shape_of(operator.reads[0])
     if prod(shape[:-1]) > 1:
         return "the input has more than one dimension"
     return f"more than {_SOFTMAX_ELEMENTS:,} elements" if prod(shape) > _SOFTMAX_ELEMENTS else ""
 
 
-def _transpose_conv(operator: Operator) -> str:
+def _transpose_conv(operator: GraphOperator) -> str:
     # Output shape, weights, input, bias: the input flows.
     fixed = [tensor for tensor in (*operator.reads[:2], *operator.reads[3:]) if tensor is not None]
     return "" if all(operator.is_constant(tensor) for tensor in fixed) else NOT_CONSTANT
 
 
-def _squeeze(operator: Operator) -> str:
+def _squeeze(operator: GraphOperator) -> str:
     before, after = tflite_file.shape_of(operator.reads[0]), tflite_file.shape_of(operator.makes[0])
     ones = len(before) - len(after)
     return "" if before[ones:] == after else "only leading dimensions of size 1 can be squeezed"
 
 
-def _strided_slice(operator: Operator) -> str:
+def _strided_slice(operator: GraphOperator) -> str:
     strides = operator.values(3)
     if strides is None:
         return NOT_CONSTANT
@@ -144,7 +139,7 @@ def _strided_slice(operator: Operator) -> str:
     return "only strides of 1, without ellipsis and new axes, are supported" if masked or set(strides) != {1} else ""
 
 
-def _batched(operator: Operator) -> bool:
+def _batched(operator: GraphOperator) -> bool:
     return tflite_file.shape_of(operator.reads[0])[0] > 1
 
 
@@ -155,7 +150,7 @@ LIMITS: Mapping[str, Limit] = {
     "AVERAGE_POOL_2D": Limit(version=3, check=_no_activation),
     "CONCATENATION": Limit(version=3, check=_concatenation),
     "CONV_2D": Limit(version=5, check=_conv),
-    "DEPTHWISE_CONV_2D": Limit(version=6, check=_depthwise),
+    "DEPTHWISE_CONV_2D": Limit(version=6, check=_conv),
     "EXPAND_DIMS": Limit(version=1),
     "FULLY_CONNECTED": Limit(version=5, check=_fully_connected),
     "L2_NORMALIZATION": Limit(version=2),
@@ -194,7 +189,7 @@ LIMITS: Mapping[str, Limit] = {
 }
 
 
-def why_not(operator: Operator) -> str:
+def why_not(operator: GraphOperator) -> str:
     """Return why the Edge TPU does not run an operator, or an empty string when nothing published speaks against it."""
     limit = LIMITS.get(operator.type)
     if limit is None:
@@ -204,14 +199,14 @@ def why_not(operator: Operator) -> str:
     return _numbers(operator) or _sizes(operator) or (limit.check(operator) if limit.check is not None else "")
 
 
-def _numbers(operator: Operator) -> str:
+def _numbers(operator: GraphOperator) -> str:
     # Recurrent operators keep 16-bit cells and float scratch tensors, which are not what flows through.
     flowing = [tensor for tensor in operator.data() if not tensor.isVariable]
     strange = {tflite_file.dtype_of(tensor) for tensor in flowing} - _EIGHT_BITS
     return f"{DATA_TYPE} ({', '.join(sorted(strange))})" if strange else ""
 
 
-def _sizes(operator: Operator) -> str:
+def _sizes(operator: GraphOperator) -> str:
     for tensor in operator.data():
         signature = tensor.shapeSignature
         if signature is not None and any(size < 0 for size in list(signature)[1:]):

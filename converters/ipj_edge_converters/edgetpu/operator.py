@@ -10,7 +10,7 @@ from ipj_edge_converters.tflite import file as tflite_file
 Shape = tuple[int, ...]
 
 
-class Operator:
+class GraphOperator:
     """One operator of a graph.
 
     Attributes:

@@ -16,7 +16,7 @@ from ipj_edge_converters.onnx.weights import count_weights
 from ipj_edge_converters.sources.feeds import static_batch
 
 Shape = tuple[int, ...]
-Shapes = dict[str, Shape]
+ShapeTable = dict[str, Shape]
 
 
 class _UncountableError(Exception):
@@ -45,7 +45,7 @@ def count_onnx(model: Any, inputs: Sequence[TensorSpec]) -> MacCount:
     return MacCount(macs=total // batch, parameters=parameters)
 
 
-def node_macs(node: Any, shapes: Shapes) -> int | None:
+def node_macs(node: Any, shapes: ShapeTable) -> int | None:
     """Return the multiply-accumulates of one node; None when they cannot be counted.
 
     Args:
@@ -78,7 +78,7 @@ def _folded(model: Any) -> Any:
         raise _UncountableError(str(error)) from error
 
 
-def _node_macs(node: Any, shapes: Shapes) -> int:
+def _node_macs(node: Any, shapes: ShapeTable) -> int:
     if node.op_type in ("If", "Loop", "Scan"):
         inner = (graph for attribute in node.attribute for graph in (*attribute.graphs, attribute.g))
         if any(_multiplies(item) for graph in inner for part in all_graphs(graph) for item in part.node):
@@ -111,7 +111,7 @@ def _for_one_sample(model: Any, inputs: Sequence[TensorSpec]) -> Any:
     return bare
 
 
-def _shapes(model: Any) -> Shapes:
+def _shapes(model: Any) -> ShapeTable:
     """Infer the shape of every tensor of the main graph that has one."""
     with needs("convert"):
         import onnx
@@ -133,32 +133,32 @@ def _known(value: Any) -> Shape | None:
     return tuple(int(size.dim_value) for size in tensor.shape.dim)
 
 
-def _convolution(weight: int) -> Callable[[Any, Shapes], int]:
+def _convolution(weight: int) -> Callable[[Any, ShapeTable], int]:
     """Outputs × weights that meet in one output; the weight tensor is (out, in/groups, kernel…)."""
     return lambda node, shapes: prod(shapes[node.output[0]]) * prod(shapes[node.input[weight]][1:])
 
 
-def _transposed(node: Any, shapes: Shapes) -> int:
+def _transposed(node: Any, shapes: ShapeTable) -> int:
     """Inputs × weights that one input meets; the weight tensor is (in, out/groups, kernel…)."""
     return prod(shapes[node.input[0]]) * prod(shapes[node.input[1]][1:])
 
 
-def _matmul(node: Any, shapes: Shapes) -> int:
+def _matmul(node: Any, shapes: ShapeTable) -> int:
     """Outputs × length of the inner axis, which is the last of the left operand."""
     return prod(shapes[node.output[0]]) * shapes[node.input[0]][-1]
 
 
-def _gemm(node: Any, shapes: Shapes) -> int:
+def _gemm(node: Any, shapes: ShapeTable) -> int:
     transposed = any(attribute.name == "transA" and attribute.i for attribute in node.attribute)
     return prod(shapes[node.output[0]]) * shapes[node.input[0]][0 if transposed else 1]
 
 
-def _recurrent(node: Any, shapes: Shapes) -> int:
+def _recurrent(node: Any, shapes: ShapeTable) -> int:
     """Steps × batch × (input weights + recurrent weights), all gates and directions; X is (steps, batch, in)."""
     return prod(shapes[node.input[0]][:2]) * (prod(shapes[node.input[1]]) + prod(shapes[node.input[2]]))
 
 
-def _einsum(node: Any, shapes: Shapes) -> int:
+def _einsum(node: Any, shapes: ShapeTable) -> int:
     """Product of the sizes of all letters, for two operands that are written out in letters."""
     equation = next(attribute.s.decode() for attribute in node.attribute if attribute.name == "equation")
     terms = equation.replace(" ", "").partition("->")[0].split(",")
@@ -170,7 +170,7 @@ def _einsum(node: Any, shapes: Shapes) -> int:
     return prod(letters.values())
 
 
-_RULES: dict[str, Callable[[Any, Shapes], int]] = {
+_RULES: dict[str, Callable[[Any, ShapeTable], int]] = {
     "Conv": _convolution(1),
     "ConvInteger": _convolution(1),
     "QLinearConv": _convolution(3),

@@ -18,7 +18,7 @@ from ipj_edge_converters.openvino.operators import count_operators
 from ipj_edge_converters.openvino.quantize import quantize
 from ipj_edge_converters.openvino.stages import stage_and_convert
 from ipj_edge_converters.quantization.instruction_sets import assumed_by_quantized, has_exact_dot_products
-from ipj_edge_converters.quantization.keep_float import Operator, matching
+from ipj_edge_converters.quantization.keep_float import NamedOperator, matching
 from ipj_edge_converters.quantization.trained_ranges import notes_on_strays
 from ipj_edge_converters.sources.forms import onnx_path
 
@@ -111,7 +111,7 @@ def _kept_in_float(model: Any, task: ConversionTask, names: set[str]) -> tuple[A
         model = import_openvino().Core().read_model(Path(folder) / XML_NAME)
         model = model.clone()
     layers = [
-        Operator(each.get_type_name(), each.get_friendly_name())
+        NamedOperator(each.get_type_name(), each.get_friendly_name())
         for each in model.get_ordered_ops()
         if each.get_type_name() not in _NO_OPERATORS
     ]

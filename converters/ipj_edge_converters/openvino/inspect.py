@@ -23,7 +23,7 @@ _UNCOUNTED = frozenset(
     ("GRUCell", "GRUSequence", "LSTMCell", "LSTMSequence", "RNNCell", "RNNSequence", "Einsum", "TensorIterator", "Loop")
 )
 _WEIGHT_DTYPES = frozenset({"float64", "float32", "float16", "bfloat16", "int8", "uint8", "i4", "u4"})
-Shape = tuple[int | str, ...]
+OpenShape = tuple[int | str, ...]
 
 
 class InspectOpenvino:
@@ -123,7 +123,7 @@ def _root(data: bytes, file: str) -> ElementTree.Element:
     return root
 
 
-def _shape(port: ElementTree.Element) -> Shape:
+def _shape(port: ElementTree.Element) -> OpenShape:
     sizes = [int(size.text or 0) for size in port.iterfind("dim")]
     return tuple(size if size >= 0 else "?" for size in sizes)
 

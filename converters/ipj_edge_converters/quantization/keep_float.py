@@ -11,14 +11,14 @@ from ipj_edge.errors import ConfigError
 _SHOWN = 40
 
 
-class Operator(NamedTuple):
+class NamedOperator(NamedTuple):
     """One operator of a float model: its type and its name in the converter's own graph."""
 
     kind: str
     name: str
 
 
-def matching(patterns: Sequence[str], operators: Sequence[Operator]) -> tuple[Operator, ...]:
+def matching(patterns: Sequence[str], operators: Sequence[NamedOperator]) -> tuple[NamedOperator, ...]:
     """Return the operators that a pattern matches by name, by type, or by both as `inspect` lists them.
 
     Engines list an operator as ``Conv name``, ``CONV_2D:name`` or ``name``, and give a fused one another type; so
@@ -37,7 +37,7 @@ def matching(patterns: Sequence[str], operators: Sequence[Operator]) -> tuple[Op
     return tuple(each for each in operators if any(_matches(pattern, each) for pattern in patterns))
 
 
-def _matches(pattern: str, operator: Operator) -> bool:
+def _matches(pattern: str, operator: NamedOperator) -> bool:
     kind, name = operator
     if any(fnmatchcase(text, pattern) for text in (name, kind, f"{kind} {name}", f"{kind}:{name}")):
         return True

@@ -14,7 +14,7 @@ def add_tensor(model: Any, graph: Any, *, like: int, shape: list[int], suffix: s
     tensor = built.TensorT()
     tensor.name = tflite_file.text(other.name) + suffix
     tensor.type, tensor.shape = other.type, shape
-    tensor.buffer = _add_buffer(model, None)
+    tensor.buffer = add_buffer(model, None)
     graph.tensors.append(tensor)
     return len(graph.tensors) - 1
 
@@ -24,7 +24,7 @@ def add_transpose(model: Any, graph: Any, source: int, result: int, order: tuple
     built = tflite_file.schema()
     axes = built.TensorT()
     axes.name, axes.type, axes.shape = f"order_{result}", built.TensorType.INT32, [len(order)]
-    axes.buffer = _add_buffer(model, struct.pack(f"<{len(order)}i", *order))
+    axes.buffer = add_buffer(model, struct.pack(f"<{len(order)}i", *order))
     graph.tensors.append(axes)
     operator = built.OperatorT()
     operator.opcodeIndex = _operator_code(model, built.BuiltinOperator.TRANSPOSE)
@@ -47,7 +47,8 @@ def _operator_code(model: Any, builtin: int) -> int:
     return len(model.operatorCodes) - 1
 
 
-def _add_buffer(model: Any, content: bytes | None) -> int:
+def add_buffer(model: Any, content: bytes | None) -> int:
+    """Add a buffer to a file and return its index."""
     buffer = tflite_file.schema().BufferT()
     buffer.data = content
     model.buffers.append(buffer)

@@ -22,7 +22,7 @@ _GRAPH_FIELDS = (
 )
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class TfliteEntry(msgspec.Struct, frozen=True, kw_only=True):
     """What callers run of a file.
 
     Attributes:
@@ -90,7 +90,7 @@ def with_sizes(model: Any, sizes: Mapping[str, Sequence[int]]) -> bool:
     return changed
 
 
-def read_entry(model: Any) -> Entry:
+def read_entry(model: Any) -> TfliteEntry:
     """Describe the first graph of a file, under the names of its signature where there is one.
 
     Raises:
@@ -98,7 +98,7 @@ def read_entry(model: Any) -> Entry:
     """
     graph = model.subgraphs[0]
     inputs, outputs = _arguments(model, "inputs"), _arguments(model, "outputs")
-    return Entry(
+    return TfliteEntry(
         inputs=tuple(tflite_file.described(graph.tensors[index], name) for name, index in inputs),
         outputs=tuple(tflite_file.described(graph.tensors[index], name) for name, index in outputs),
         open_sizes={name: _open_axes(graph.tensors[index]) for name, index in inputs},

@@ -12,7 +12,7 @@ from ipj_edge.protocols import FileInspector
 from ipj_edge_converters.sources.reading import read_file
 from ipj_edge_converters.tflite import file as tflite_file
 from ipj_edge_converters.tflite.counting import count_tflite
-from ipj_edge_converters.tflite.entry import Entry, read_entry
+from ipj_edge_converters.tflite.entry import TfliteEntry, read_entry
 from ipj_edge_converters.tflite.file import TfliteTensor
 from ipj_edge_converters.tflite.numbers import read_numbers
 from ipj_edge_converters.tflite.operators import custom_operators, list_operators
@@ -64,7 +64,7 @@ class InspectTflite:
         )
 
 
-def _tensor(tensor: TfliteTensor, entry: Entry) -> FileTensor:
+def _tensor(tensor: TfliteTensor, entry: TfliteEntry) -> FileTensor:
     named = entry.open_sizes.get(tensor.argument, ())
     return FileTensor(
         name=tensor.argument,

@@ -39,8 +39,9 @@ def read_numbers(model: Any) -> Numbers:
     integers = sum(weights.get(dtype, 0) for dtype in _INTEGER_WEIGHTS)
     floats = sum(weights.get(dtype, 0) for dtype in _FLOATS)
     over_integers, hybrid = _operators_by_numbers(model)
-    if over_integers and integers:
-        left = tflite_file.count_operators(model).float_operators
+    left = tflite_file.count_operators(model).float_operators
+    # A file without weights is quantized where all of it computes in integers.
+    if over_integers and (integers or not (floats or left)):
         return Numbers(precision="int8", dynamic=False, weights=weights, note=_mixed_note(left))
     if hybrid and integers > floats:
         return Numbers(precision="int8", dynamic=True, weights=weights, note=_dynamic_note(weights))

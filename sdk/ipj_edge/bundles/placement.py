@@ -22,6 +22,8 @@ class OperatorPlacement(msgspec.Struct, frozen=True, kw_only=True):
         reason: Why the host runs it; empty otherwise.
         macs: Multiply-accumulates of one sample; None where there is no formula.
         at_border: Whether it only converts a number at the model's inputs or outputs.
+        subgraph: Number, from 1, of the subgraph it is in, or would form on an accelerator that runs several; None
+            where the accelerator does not know the operator.
     """
 
     name: str
@@ -30,6 +32,7 @@ class OperatorPlacement(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     macs: int | None = None
     at_border: bool = False
+    subgraph: int | None = None
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,6 +63,10 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     def left_out(self) -> tuple[OperatorPlacement, ...]:
         """Return the operators that the host runs; conversions at the border do not count."""
         return tuple(each for each in self.operators if not each.accelerated and not each.at_border)
+
+    def in_further_subgraphs(self) -> int:
+        """Return how many operators the accelerator knows and leaves to the host, for they follow a break."""
+        return sum((each.subgraph or 0) > 1 for each in self.left_out())
 
     def macs_share(self) -> float | None:
         """Return the share of multiply-accumulates that the accelerator does; None when they were not counted."""

@@ -5,12 +5,16 @@ Commands turn arguments into one call and print what came of it. This is the onl
 
 from __future__ import annotations
 
-import signal
+import errno
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 
 import click
+
+from ipj_edge.cli.options.verbosity import with_verbosity
+
+INTERRUPTED = 130
 
 _COMMANDS = {
     "convert": "convert a model into a proven bundle for each target",
@@ -40,7 +44,7 @@ class _LazyGroup(click.Group):
         if cmd_name not in _COMMANDS:
             return None
         command: click.Command = import_module(f"ipj_edge.cli.{cmd_name}").command
-        return command
+        return with_verbosity(command)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -56,19 +60,12 @@ def group() -> None:
     """
 
 
-class _Terminated(KeyboardInterrupt):
-    """SIGTERM, as `timeout` and continuous integration send it: handled as Ctrl-C is, so that nothing stays behind."""
-
-
-def _terminate(*_: object) -> None:
-    raise _Terminated
-
-
 def exit_code_of(arguments: Sequence[str] | None = None) -> int:
     """Run a command line, without arguments the process's own, and return the exit code of what happened.
 
     Errors of ours and of click are one line on stderr; any other error is a bug and is raised.
     """
+    from ipj_edge.cli.running.interrupts import exit_code
     from ipj_edge.errors import IpjEdgeError
 
     try:
@@ -82,17 +79,23 @@ def exit_code_of(arguments: Sequence[str] | None = None) -> int:
         error.show()
         code = error.exit_code
     except (KeyboardInterrupt, click.Abort) as error:
-        # click makes its own Abort of what interrupts a command.
-        terminated = isinstance(error, _Terminated) or isinstance(error.__cause__, _Terminated)
-        click.echo(f"ipj-edge: {'terminated' if terminated else 'interrupted'}", err=True)
-        code = 128 + (signal.SIGTERM if terminated else signal.SIGINT)
+        code = exit_code(error)
+        click.echo(f"ipj-edge: {'interrupted' if code == INTERRUPTED else 'terminated'}", err=True)
     except BrokenPipeError:
         code = 0
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        click.echo(f"ipj-edge: the disk or the output is full: {error}", err=True)
+        code = 2
     return code if isinstance(code, int) else 0
 
 
 def main() -> None:
     """Run the command line and exit with the code of what happened."""
-    if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, _terminate)
-    sys.exit(exit_code_of())
+    from ipj_edge.cli.printing.streams import flushed, tolerate_encodings
+    from ipj_edge.cli.running.interrupts import exit_on_sigterm
+
+    tolerate_encodings()
+    exit_on_sigterm()
+    sys.exit(flushed(exit_code_of()))

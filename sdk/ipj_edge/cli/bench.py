@@ -13,6 +13,7 @@ from ipj_edge.cli.options.bench import SAID_BY_SUITE, bench_options, collect_ben
 from ipj_edge.cli.options.probes import probe_options
 from ipj_edge.cli.printing.bench import KINDS, check_outputs, finish
 from ipj_edge.cli.running.bench_suite import run_file
+from ipj_edge.cli.running.interrupts import exit_code
 
 if TYPE_CHECKING:
     from ipj_edge.benchmark import BenchOptions, Entry
@@ -77,21 +78,21 @@ def _bench(bundles: Sequence[str], options: BenchOptions, outputs: Mapping[str, 
     entries: list[Entry] = []
     samples: dict[int, Array] = {}
     total, failure = len(bundles) * len(options.scenarios), None
-    interrupted = False
+    code = 0
     try:
         for case in cases(bundles, options, on_window=_ticker()):
             samples[len(entries)] = case.measured.latencies.kept
             entries.append(make_entry(case.loaded, case.scenario, case.measured, options.tariff))
             _console.progress(f"{entries[-1].bundle} {case.scenario.name}: done")
-    except KeyboardInterrupt:
-        interrupted = True
+    except KeyboardInterrupt as error:
+        code = exit_code(error)
         _console.warn(f"interrupted: {len(entries)} of {total} measurements were done")
     except IpjEdgeError as error:
         if not entries:
             raise
         failure = error
         _console.warn(f"failed: {len(entries)} of {total} measurements were done")
-    code = finish(result_of(tuple(entries), options), samples, outputs, interrupted)
+    code = finish(result_of(tuple(entries), options), samples, outputs, code)
     if failure is not None:
         raise failure
     return code

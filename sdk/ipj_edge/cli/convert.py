@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ipj_edge import limits
+from ipj_edge.cli.options.types import Number
+
 if TYPE_CHECKING:
     from ipj_edge.conversion import ConvertRequest, Outcome
 
@@ -46,7 +49,7 @@ if TYPE_CHECKING:
 @click.option("--max-accuracy-drop", metavar="PP", help="Largest drop of accuracy, e.g. 1pp; needs --data.")
 @click.option(
     "--tolerance",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Number(limits.TOLERANCE),
     help="Relative L2 allowed instead of the precision's own; recorded.",
 )
 @click.option(
@@ -75,7 +78,7 @@ if TYPE_CHECKING:
     help="Least share of operators the accelerator has to run, e.g. 90%.  [default: all but conversions at the border]",
 )
 @click.option("--isa", default="", help="Instruction set the device has, e.g. avx2; default assumes VNNI for int8.")
-@click.option("--max-batch", default=32, show_default=True, type=click.IntRange(1), help="Largest batch at once.")
+@click.option("--max-batch", default=32, show_default=True, type=Number(limits.BATCH), help="Largest batch at once.")
 @click.option(
     "--split-at",
     default="",
@@ -90,7 +93,7 @@ if TYPE_CHECKING:
     help="Precision of every stage of int8 bundles with several exits, e.g. fp32,int8,int8; auto measures.",
 )
 @click.option("--name", default="", help="Name of the bundles. Default: the source's.")
-@click.option("--seed", default=0, show_default=True, help="Seed of the random inputs.")
+@click.option("--seed", default=0, show_default=True, type=Number(limits.SEED), help="Seed of the random inputs.")
 @click.option("--force", is_flag=True, help="Replace bundles that are there.")
 @click.option("--json", "json_path", metavar="FILE", help="Also write what came of it as JSON; - is stdout.")
 def command(**options: Any) -> int:

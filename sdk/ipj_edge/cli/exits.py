@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ipj_edge import limits
 from ipj_edge.cli.options.probes import collect, probe_options
+from ipj_edge.cli.options.types import Number, Time
 
 if TYPE_CHECKING:
     from ipj_edge.tuning.tuning import Tuning, TuningOptions
@@ -47,21 +49,30 @@ def command() -> None:
 @click.option("--no-certificate", is_flag=True, help="Ship what the search finds; marked as not certified everywhere.")
 @click.option("--recall", is_flag=True, help="Answer with the surest exit passed, not with the one a sample leaves at.")
 @click.option(
-    "--batch", default=1, show_default=True, type=click.IntRange(1), help="Batch size that costs are weighed for."
+    "--batch", default=1, show_default=True, type=Number(limits.BATCH), help="Batch size that costs are weighed for."
 )
-@click.option("--seed", default=0, show_default=True, help="Seed of the split and of the search.")
-@click.option("--threads", type=click.IntRange(1), help="Inference threads; the certificate holds for them alone.")
+@click.option(
+    "--seed", default=0, show_default=True, type=Number(limits.SEED), help="Seed of the split and of the search."
+)
+@click.option("--threads", type=Number(limits.THREADS), help="Inference threads; the certificate holds for them alone.")
 @click.option("--probe", default="auto", show_default=True, help="Power probe, auto or none.")
 @probe_options
 @click.option("--require-measured", is_flag=True, help="Refuse modelled energy (exit code 8).")
-@click.option("--windows", default=5, show_default=True, type=click.IntRange(2), help="Energy windows an exit.")
+@click.option(
+    "--windows",
+    default=5,
+    show_default=True,
+    type=Number(limits.WINDOWS._replace(low=2)),
+    help="Energy windows an exit.",
+)
 @click.option(
     "--window",
     "window_s",
-    default=0.2,
+    default="200ms",
     show_default=True,
-    type=click.FloatRange(0.01),
-    help="Least seconds of a window.",
+    metavar="TIME",
+    type=Time(limits.WINDOW_S),
+    help="Least length of a window.",
 )
 @click.option(
     "--json", "json_path", metavar="FILE", help="Write policy, certificate, costs and the front as JSON; - is stdout."

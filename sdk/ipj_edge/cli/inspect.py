@@ -25,6 +25,7 @@ def command(bundle: str, operators: bool, json_path: str | None) -> None:
     from ipj_edge.cli.printing import console as _console
     from ipj_edge.cli.printing import files as _files
 
+    _console.check_json(json_path)
     report = _files.inspect_file(Path(bundle))
     if report is not None:
         if json_path != "-":

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ipj_edge.cli.options.probes import collect, probe_options
+from ipj_edge.cli.running.interrupts import exit_code
 
 if TYPE_CHECKING:
     from ipj_edge.energy import Meter
@@ -109,8 +110,8 @@ def _triggered(meter: Meter, to_stderr: bool) -> tuple[dict[str, Any], list[Read
             readings += window.readings
             entries.append({"name": window.name, "inferences": window.inferences} | record(window.reading))
             entries[-1]["readings"] = [record(reading) for reading in window.readings]
-    except KeyboardInterrupt:
-        code = INTERRUPTED[0]
+    except KeyboardInterrupt as error:
+        code = exit_code(error)
     return {"windows": entries}, readings, code
 
 

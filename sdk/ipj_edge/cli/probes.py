@@ -14,24 +14,27 @@ if TYPE_CHECKING:
 
 @click.command("probes")
 @click.option("--describe", "name", metavar="NAME", help="Show one probe in full, with its rails.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option(
+    "--json", "json_path", metavar="FILE", help="Write the list, or the probe described, as JSON; - is stdout."
+)
 @probe_options
-def command(name: str | None, as_json: bool, **given: Any) -> None:
+def command(name: str | None, json_path: str | None, **given: Any) -> None:
     """List the power probes: available or not, why not, and the fix; boundary, update interval, accuracy,
     provenance.
     """
     from ipj_edge import plugins
+    from ipj_edge.cli.printing import console as _console
     from ipj_edge.energy import survey
 
     names = plugins.names(plugins.POWER_PROBES) if name is None else (name,)
+    _console.check_json(json_path)
     options = collect(given, ("auto",) if name is None else names)
     reports = [survey(one, options) for one in names]
-    if as_json:
-        import msgspec
-
-        document: Any = reports if name is None else reports[0]
-        click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
-    elif name is None:
+    if json_path is not None:
+        _console.write_json(reports if name is None else reports[0], json_path)
+    if json_path == "-":
+        return
+    if name is None:
         _show_all(reports)
     else:
         _show_one(reports[0])

@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ipj_edge import limits
+from ipj_edge.cli.options.types import Number
+
 if TYPE_CHECKING:
     from ipj_edge.runtime.model import Model, Result
 
@@ -14,7 +17,7 @@ if TYPE_CHECKING:
 @click.argument("bundle", type=click.Path())
 @click.argument("inputs", type=click.Path(), nargs=-1, required=True)
 @click.option("--top", default=5, show_default=True, type=click.IntRange(1), help="How many classes to print.")
-@click.option("--threads", type=click.IntRange(1), help="Inference threads. Default: min(affinity, cgroup quota).")
+@click.option("--threads", type=Number(limits.THREADS), help="Inference threads. Default: min(affinity, cgroup quota).")
 @click.option("--allow-out-of-range", is_flag=True, help="Accept whole numbers outside the range an input declares.")
 @click.option("--json", "json_path", metavar="FILE", help="Write the outputs as JSON; - is stdout.")
 def command(
@@ -29,6 +32,7 @@ def command(
     from ipj_edge.cli.printing import console as _console
     from ipj_edge.runtime.model import load
 
+    _console.check_json(json_path)
     entries = []
     with load(bundle, threads=threads, allow_out_of_range=allow_out_of_range) as model:
         for path in inputs:

@@ -18,6 +18,7 @@ def command(json_path: str | None) -> None:
     from ipj_edge.cli.printing import console as _console
     from ipj_edge.plugins import TARGETS, names
 
+    _console.check_json(json_path)
     found = [look_at(name) for name in names(TARGETS)]
     if json_path is not None:
         _console.write_json([_entry(*each) for each in found], json_path)

@@ -6,13 +6,16 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ipj_edge import limits
+from ipj_edge.cli.options.types import Number
+
 if TYPE_CHECKING:
     from ipj_edge.runtime.verification import Verification
 
 
 @click.command("verify")
 @click.argument("bundle", type=click.Path())
-@click.option("--threads", type=click.IntRange(1), help="Inference threads. Default: min(affinity, cgroup quota).")
+@click.option("--threads", type=Number(limits.THREADS), help="Inference threads. Default: min(affinity, cgroup quota).")
 @click.option("--allow-fallback", is_flag=True, help="Accept settings that differ from the requested ones.")
 @click.option("--json", "json_path", metavar="FILE", help="Write the result as JSON; - is stdout.")
 def command(bundle: str, threads: int | None, allow_fallback: bool, json_path: str | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ipj_edge.energy.attribution import per_inference
 from ipj_edge.energy.cadence import measure_update_interval_s
-from ipj_edge.energy.choice import ProbeChoice, choose_probe
+from ipj_edge.energy.choice import ProbeChoice, check_named, choose_probe
 from ipj_edge.energy.clocks import Clocks
 from ipj_edge.energy.comparison import ratio
 from ipj_edge.energy.cost import Amount, Cost, Tariff, cost_of, load_tariff, tops_per_watt
@@ -26,6 +26,7 @@ __all__ = [
     "ProbeReport",
     "Tariff",
     "Window",
+    "check_named",
     "choose_probe",
     "cost_of",
     "load_tariff",

@@ -96,6 +96,22 @@ def choose_probe(
     return choice
 
 
+def check_named(name: str, options: ProbeOptions, load: Callable[[str], PowerProbe] = plugins.load_probe) -> None:
+    """Refuse a probe that was asked for by its name and cannot be read here; ``auto`` and ``none`` are no such names.
+
+    Raises:
+        PluginNotFoundError: no probe of that name.
+        ProbeUnavailableError: it cannot be read; says why, and the fix.
+    """
+    if name in (AUTO, NONE):
+        return
+    state = load(name).availability(options)
+    if not state.available:
+        raise ProbeUnavailableError(
+            f"the probe was asked for by name: {Tried(probe=name, reason=state.reason, fix=state.fix)}"
+        )
+
+
 def _choose_sensor(
     names: Sequence[str],
     options: ProbeOptions,

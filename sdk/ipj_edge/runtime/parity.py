@@ -44,7 +44,7 @@ class Allowances(msgspec.Struct, frozen=True, kw_only=True):
     early_exits: frozenset[str] = frozenset()
 
 
-class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+class ParityCheck(msgspec.Struct, frozen=True, kw_only=True):
     """Figures of one output, one line for every check it failed, and for every check it was excused from."""
 
     figures: OutputParity
@@ -62,7 +62,7 @@ def compare(
     tolerance: float | None = None,
     judge_values: bool = True,
     allowances: Allowances | None = None,
-) -> tuple[Comparison, ...]:
+) -> tuple[ParityCheck, ...]:
     """Compare all outputs of a source with those of a bundle on the same inputs.
 
     Args:
@@ -78,7 +78,7 @@ def compare(
     """
     if set(reference) != set(candidate):
         missing = f"outputs differ: the source has {sorted(reference)}, the bundle {sorted(candidate)}"
-        return tuple(Comparison(figures=_no_figures(spec, inputs), failures=(missing,)) for spec in specs[:1])
+        return tuple(ParityCheck(figures=_no_figures(spec, inputs), failures=(missing,)) for spec in specs[:1])
     return tuple(
         _compare_output(
             spec, np.asarray(reference[spec.name]), np.asarray(candidate[spec.name]), precision, inputs,
@@ -109,7 +109,7 @@ def _compare_output(
     limit: float,
     judge: bool,
     allowances: Allowances,
-) -> Comparison:
+) -> ParityCheck:
     step = allowances.steps.get(spec.name, 0.0)
     where = f"'{spec.name}' on {inputs} inputs"
     if reference.shape != candidate.shape:
@@ -141,8 +141,8 @@ def _compare_output(
             _judge_int8(where, spec, figures, slices, limit) if judge_int8 else _judge_slices(where, slices, limit)
         )
     if spec.name in allowances.early_exits and failures and figures.cosine >= EARLY_EXIT_COSINE:
-        return Comparison(figures=figures, failures=(), excused=tuple(failures))
-    return Comparison(figures=figures, failures=tuple(failures))
+        return ParityCheck(figures=figures, failures=(), excused=tuple(failures))
+    return ParityCheck(figures=figures, failures=tuple(failures))
 
 
 def _judge_size(where: str, figures: OutputParity, limit: float) -> list[str]:
@@ -238,5 +238,5 @@ def _no_figures(spec: TensorSpec, inputs: str) -> OutputParity:
     return OutputParity(output=spec.name, inputs=inputs, samples=0, relative_l2=1.0, cosine=0.0, max_abs=0.0)
 
 
-def _failed(spec: TensorSpec, inputs: str, failure: str) -> Comparison:
-    return Comparison(figures=_no_figures(spec, inputs), failures=(failure,))
+def _failed(spec: TensorSpec, inputs: str, failure: str) -> ParityCheck:
+    return ParityCheck(figures=_no_figures(spec, inputs), failures=(failure,))

@@ -14,7 +14,7 @@ from ipj_edge.errors import ParityError
 from ipj_edge.protocols import Array
 from ipj_edge.runtime.golden import read_golden
 from ipj_edge.runtime.model import Model, open_model
-from ipj_edge.runtime.parity import Comparison, allowances_of, compare
+from ipj_edge.runtime.parity import ParityCheck, allowances_of, compare
 from ipj_edge.runtime.programs import open_all
 from ipj_edge.values import EffectiveSettings, Settings, TensorSpec
 
@@ -69,7 +69,7 @@ def verify(path: str | Path, *, settings: Settings | None = None) -> Verificatio
 
 def _compared(
     bundle: Bundle, specs: Sequence[TensorSpec], reference: Mapping[str, Array], answers: Mapping[str, Array]
-) -> tuple[Comparison, ...]:
+) -> tuple[ParityCheck, ...]:
     record = bundle.manifest.parity
     return compare(
         specs,

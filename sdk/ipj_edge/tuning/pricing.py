@@ -15,6 +15,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from ipj_edge import limits
 from ipj_edge.bundles.manifest import Manifest
 from ipj_edge.energy import Meter, minimum_window_s, per_inference
 from ipj_edge.errors import ConfigError, ProbeUnavailableError
@@ -32,7 +33,7 @@ _WARM_UP = 8  # calls; sessions settle where their tensors lie after a few
 _MANY = 8  # rows of the second batch size, which tells what a row costs from what a call costs
 
 Call = Callable[[], object]
-Run = Callable[[dict[str, Array] | Array], object]
+RunInputs = Callable[[dict[str, Array] | Array], object]
 
 
 class PricingOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +54,12 @@ class PricingOptions(msgspec.Struct, frozen=True, kw_only=True):
     windows: int = 5
     window_s: float = 0.2
     error: float = 0.05
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that ask for a run without an end."""
+        limits.WINDOWS.check("the number of windows", self.windows)
+        limits.WINDOW_S.check("the length of a window", self.window_s)
+        limits.SHARE.check("the wanted error", self.error)
 
 
 class Prices(NamedTuple):
@@ -154,7 +161,7 @@ class _LeavesAt(Gate):
         return exit_index == self._exit
 
 
-def _leaving(model: Model, gate: Gate | None, exit_index: int) -> Run:
+def _leaving(model: Model, gate: Gate | None, exit_index: int) -> RunInputs:
     """Return `Model.run` over the loaded stages, where all samples leave at one exit."""
     stages = model.sessions
     forced = None if gate is None else _LeavesAt(gate, exit_index)
@@ -162,7 +169,7 @@ def _leaving(model: Model, gate: Gate | None, exit_index: int) -> Run:
     return partial(leaving.run, max_exit=exit_index if gate is None else None)
 
 
-def _calls(run: Run, manifest: Manifest, samples: Samples, rows: int) -> list[Call]:
+def _calls(run: RunInputs, manifest: Manifest, samples: Samples, rows: int) -> list[Call]:
     """Return calls with real inputs, spread over the data; an only input is given bare, as callers do."""
     count = max(1, min(samples.count, _CACHED) // rows)
     starts = [index * (samples.count - rows) // count for index in range(count)]

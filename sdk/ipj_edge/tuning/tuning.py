@@ -12,11 +12,13 @@ import msgspec
 import ipj_edge
 from ipj_edge.bundles.bundle import open_bundle
 from ipj_edge.bundles.manifest import Bundle
+from ipj_edge.energy import check_named
 from ipj_edge.errors import ConfigError
 from ipj_edge.exits import (
+    EXITS_NAME,
     ExitsRecord,
     Gate,
-    Provenance,
+    PolicyOrigin,
     StageCosts,
     Tuned,
     TuneRequest,
@@ -33,6 +35,7 @@ from ipj_edge.runtime.programs import exit_meanings
 from ipj_edge.samples.data import Samples, digest, load_samples
 from ipj_edge.tuning.pricing import Prices, PricingOptions, mac_costs, price_exits
 from ipj_edge.values import Settings
+from ipj_edge.writing import check_writable
 
 Objective = Literal["joules", "seconds", "macs"]
 
@@ -78,6 +81,8 @@ def tune_exits(
     manifest = bundle.manifest
     if len(manifest.stages) == 1:
         raise ConfigError(f"{path} has one exit: there is nothing to tune; convert a model with several (--split-at)")
+    check_named(options.pricing.probe, options.pricing.probe_options)
+    check_writable(bundle.path / EXITS_NAME)
     samples = load_samples(options.data, manifest.inputs, manifest.preprocessing, manifest.labels)
     with open_model(bundle, options.settings, exits="all") as model:
         progress(f"running all {len(manifest.stages)} exits on {samples.count} samples")
@@ -87,7 +92,7 @@ def tune_exits(
     progress("searching thresholds and certifying them")
     request = msgspec.structs.replace(options.request, meaning=exit_meanings(manifest)[0])
     outputs = [answers[str(stage.exit_output)] for stage in manifest.stages]
-    provenance = Provenance(data_sha256=digest(samples), files=engine_files(manifest), settings=settings)
+    provenance = PolicyOrigin(data_sha256=digest(samples), files=engine_files(manifest), settings=settings)
     tuned = tune(outputs, samples.labels, prices.costs, request, provenance)
     created_with = {"ipj-edge": ipj_edge.__version__}
     record = make_record(tuned, prices.costs, batch=request.batch, created_with=created_with, times=prices.times)

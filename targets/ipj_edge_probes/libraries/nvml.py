@@ -59,7 +59,7 @@ class NvmlProbe:
             if _has_counters(driver, devices):
                 return NvmlCounter(driver, devices, self._clock)
             with refusing(self.name):
-                read = PowerReader(driver, devices)
+                read = GpuPowerReader(driver, devices)
                 read()
         except BaseException:
             driver.close()
@@ -109,7 +109,7 @@ class NvmlCounter:
         return {device.uuid: self._driver.joules(device) for device in self._devices}
 
 
-class PowerReader:
+class GpuPowerReader:
     """Reads the watts of every GPU."""
 
     def __init__(self, driver: Driver, devices: Sequence[GpuDevice]) -> None:
@@ -128,7 +128,7 @@ class NvmlSampler:
     """The driver's power figures, polled; releases the driver when it stops."""
 
     def __init__(
-        self, driver: Driver, devices: Sequence[GpuDevice], read: PowerReader, clock: Callable[[], float]
+        self, driver: Driver, devices: Sequence[GpuDevice], read: GpuPowerReader, clock: Callable[[], float]
     ) -> None:
         self.facts, self.rails = facts(devices, counts_energy=False), _rails(devices)
         self._driver = driver

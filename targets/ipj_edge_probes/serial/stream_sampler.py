@@ -32,7 +32,7 @@ CRYSTAL_DRIFT_LIMIT = 0.005
 
 
 @dataclass(frozen=True, kw_only=True)
-class Batch:
+class SampleChunk:
     """What a chunk of bytes amounted to.
 
     Attributes:
@@ -72,7 +72,7 @@ class StreamingMeter(Protocol):
     def begin(self) -> None:
         """Tell the meter to stream."""
 
-    def feed(self, data: bytes) -> Batch:
+    def feed(self, data: bytes) -> SampleChunk:
         """Decode a chunk of the stream.
 
         Raises:
@@ -204,7 +204,7 @@ class StreamSampler:
                 self._error = error
             self._first.set()
 
-    def _take(self, batch: Batch, now_s: float) -> None:
+    def _take(self, batch: SampleChunk, now_s: float) -> None:
         with self._lock:
             if batch.newest_s is not None:
                 self._clock.observe(batch.newest_s, now_s)

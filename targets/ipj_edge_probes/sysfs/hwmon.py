@@ -50,7 +50,7 @@ _KINDS = {"energy": "energy counter", "power": "power", "product": "voltage time
 Matches = list[tuple[Chip, tuple[Channel, ...]]]
 
 
-class Choice(msgspec.Struct, frozen=True, kw_only=True):
+class ChosenChannels(msgspec.Struct, frozen=True, kw_only=True):
     """The channels to measure, by rail name, and the chips they are on."""
 
     chips: tuple[Chip, ...]
@@ -104,7 +104,7 @@ class HwmonProbe:
         note = assumed.note.replace(_ASSUMED_NOTE, f"update interval watched when opened, {update_s:.3g} s")
         return msgspec.structs.replace(assumed, update_interval_s=max(update_s, _POLL_LIMITS_S[1]), note=note)
 
-    def choose(self, options: ProbeOptions) -> Choice:
+    def choose(self, options: ProbeOptions) -> ChosenChannels:
         """Return what these options measure.
 
         Raises:
@@ -170,13 +170,13 @@ def rails(channels: dict[str, Channel]) -> tuple[Rail, ...]:
     return tuple(Rail(name=rail, boundary="rails", counted=channel.counted) for rail, channel in channels.items())
 
 
-def poll_interval_s(choice: Choice) -> float:
+def poll_interval_s(choice: ChosenChannels) -> float:
     """Return the seconds between two polls: twice a sensor's update, within what costs under 1 % of a core."""
     low, high = _POLL_LIMITS_S
     return min(max(_update_interval_s(choice)[0] / 2, low), high)
 
 
-def facts(choice: Choice) -> ProbeFacts:
+def facts(choice: ChosenChannels) -> ProbeFacts:
     """Say what is known about the figures of a choice."""
     update_s, update_note = _update_interval_s(choice)
     counter = _kind(choice) == "energy"
@@ -192,7 +192,7 @@ def facts(choice: Choice) -> ProbeFacts:
     )
 
 
-def select(chips: Sequence[Chip], wanted: str) -> Choice:
+def select(chips: Sequence[Chip], wanted: str) -> ChosenChannels:
     """Return what a user selected; several, with commas between, are added.
 
     Raises:
@@ -210,7 +210,7 @@ def select(chips: Sequence[Chip], wanted: str) -> Choice:
     }
     if len({channel.kind == "energy" for channel in by_rail.values()}) != 1:
         raise RefusalError("hwmon", f"'{wanted}' mixes energy counters with power", f"select one of {_list(chips)}")
-    return Choice(chips=tuple(chip for chip, _ in found.values()), channels=by_rail)
+    return ChosenChannels(chips=tuple(chip for chip, _ in found.values()), channels=by_rail)
 
 
 def _matches(chips: Sequence[Chip], word: str) -> Matches:
@@ -244,11 +244,11 @@ def _find(options: ProbeOptions, read: Reader) -> tuple[tuple[Chip, ...], int]:
     return find_chips(Path(options.sysfs_root), read)
 
 
-def _only_one(chips: Sequence[Chip], hidden: int, root: str) -> Choice:
+def _only_one(chips: Sequence[Chip], hidden: int, root: str) -> ChosenChannels:
     live = [chip for chip in chips if chip.channels]
     if len(live) == 1:
         chip = live[0]
-        return Choice(chips=(chip,), channels={channel.rail: channel for channel in chip.channels})
+        return ChosenChannels(chips=(chip,), channels={channel.rail: channel for channel in chip.channels})
     if len(live) > 1:
         raise RefusalError(
             "hwmon",
@@ -273,7 +273,7 @@ def _off(chip: Chip) -> tuple[str, str]:
     )
 
 
-def _kind(choice: Choice) -> str:
+def _kind(choice: ChosenChannels) -> str:
     return next(iter(choice.channels.values())).kind
 
 
@@ -289,23 +289,23 @@ def _provenance(chips: Sequence[Chip]) -> Provenance:
     return "vendor-modelled" if modelled == {True} else "mixed"
 
 
-def _update_interval_s(choice: Choice) -> tuple[float, str]:
+def _update_interval_s(choice: ChosenChannels) -> tuple[float, str]:
     held_s = _held_s(choice)
     return (_ASSUMED_UPDATE_S, _ASSUMED_NOTE) if held_s is None else (held_s, "")
 
 
-def _held_s(choice: Choice) -> float | None:
+def _held_s(choice: ChosenChannels) -> float | None:
     """Return the seconds between new values of the slowest chip; None when one of them does not say."""
     stated = [chip.update_interval_s or _HELD_S.get(chip.name) for chip in choice.chips]
     known = [value for value in stated if value is not None]
     return max(known) if len(known) == len(stated) else None
 
 
-def _source_note(choice: Choice) -> str:
+def _source_note(choice: ChosenChannels) -> str:
     return f"{_KINDS[_kind(choice)]} of {', '.join(chip.key for chip in choice.chips)}"
 
 
-def _warnings(choice: Choice) -> list[str]:
+def _warnings(choice: ChosenChannels) -> list[str]:
     notes = [
         f"{', '.join(chip.switched_off)} of {chip.key} switched off and not in the figure"
         for chip in choice.chips

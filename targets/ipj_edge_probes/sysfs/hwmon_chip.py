@@ -16,7 +16,7 @@ import msgspec
 from ipj_edge_probes.refusal import UnreadableError
 from ipj_edge_probes.sysfs.read import Reader, number, read_text, text_or_empty
 
-Kind = Literal["energy", "power", "product"]
+ChannelKind = Literal["energy", "power", "product"]
 
 # ACPI power meters (0xFFFFFFFF mW) and 32-bit registers say "no value" with all bits set (lm-sensors#460, #130).
 _NO_VALUE = frozenset({4294967295000, 4294967295, 0x7FFFFFFF_000, 0x7FFFFFFF})
@@ -72,7 +72,7 @@ class Channel(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     rail: str
-    kind: Kind
+    kind: ChannelKind
     files: tuple[Path, ...]
     counted: bool = True
     error: float | None = None

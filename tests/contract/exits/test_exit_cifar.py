@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from ipj_edge.exits import Gate, Provenance, StageCost, StageCosts, TuneRequest, make_policy
+from ipj_edge.exits import Gate, PolicyOrigin, StageCost, StageCosts, TuneRequest, make_policy
 from ipj_edge.exits.proof.certificate import split
 from ipj_edge.exits.proof.tuning import tune
 from ipj_edge.plugins import load_exit_rule
@@ -14,7 +14,7 @@ from ipj_edge.protocols import Array
 
 pytestmark = pytest.mark.data
 
-HERE = Provenance(data_sha256="", files={}, settings={})
+HERE = PolicyOrigin(data_sha256="", files={}, settings={})
 # Multiply-accumulates of the stages, in millions, of which early exit saves the later ones.
 COSTS = StageCosts(
     unit="MAC",

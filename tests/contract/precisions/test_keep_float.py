@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ipj_edge.errors import ConfigError
-from ipj_edge_converters.quantization.keep_float import Operator, matching
+from ipj_edge_converters.quantization.keep_float import NamedOperator, matching
 
 # How each engine names the middle one of three convolutions, and the kind of all.
 MIDDLE = {
@@ -13,7 +13,7 @@ MIDDLE = {
     "openvino-cpu": ("node_conv2d_1/*", "Convolution"),
     "tflite-cpu": ("CONV_2D:*Conv2d_2;1", "CONV_2D"),
 }
-OPERATORS = (Operator("Conv", "first"), Operator("Conv", "second"), Operator("Gemm", "head/dense"))
+OPERATORS = (NamedOperator("Conv", "first"), NamedOperator("Conv", "second"), NamedOperator("Gemm", "head/dense"))
 
 
 @pytest.mark.parametrize("target", MIDDLE)

@@ -10,7 +10,7 @@ import pytest
 from ipj_edge.errors import ConfigError, DataError, PluginError
 from ipj_edge.exits import (
     Gate,
-    Provenance,
+    PolicyOrigin,
     StageCost,
     StageCosts,
     Tuned,
@@ -24,7 +24,7 @@ from ipj_edge.exits.proof.tuning import tune
 from ipj_edge.plugins import EXIT_RULES, load_exit_rule
 from ipj_edge.protocols import Array
 
-HERE = Provenance(data_sha256="d" * 64, files={"stage0.onnx": "a" * 64}, settings={"engine": "onnxruntime"})
+HERE = PolicyOrigin(data_sha256="d" * 64, files={"stage0.onnx": "a" * 64}, settings={"engine": "onnxruntime"})
 
 
 def multi_exit(n: int, exits: int = 3, classes: int = 5, seed: int = 0) -> tuple[list[Array], Array]:

@@ -30,7 +30,7 @@ from ipj_edge_converters.onnx.quantize.float_nodes import hold_in_float
 from ipj_edge_converters.onnx.quantize.float_stages import float_nodes
 from ipj_edge_converters.onnx.runtime import as_engine_runs
 from ipj_edge_converters.quantization.instruction_sets import has_exact_dot_products
-from ipj_edge_converters.quantization.keep_float import Operator, matching
+from ipj_edge_converters.quantization.keep_float import NamedOperator, matching
 from ipj_edge_converters.quantization.trained_ranges import FoundRanges, find_ranges
 from ipj_edge_converters.quiet import quiet
 from ipj_edge_converters.sources.feeds import static_batch
@@ -181,7 +181,9 @@ def kept_nodes(model: Any, patterns: tuple[str, ...]) -> list[str]:
     Raises:
         ConfigError: a pattern matches none.
     """
-    return [each.name for each in matching(patterns, [Operator(node.op_type, node.name) for node in model.graph.node])]
+    return [
+        each.name for each in matching(patterns, [NamedOperator(node.op_type, node.name) for node in model.graph.node])
+    ]
 
 
 def check_calibration(inputs: Sequence[TensorSpec], calibration: Mapping[str, Array]) -> None:

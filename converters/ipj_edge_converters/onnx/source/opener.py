@@ -13,7 +13,7 @@ from ipj_edge_converters.onnx.source.cleaning import clean, declare_shapes, rena
 from ipj_edge_converters.onnx.source.outputs import batch_is_frozen, output_specs
 from ipj_edge_converters.onnx.source.reading import read_onnx
 from ipj_edge_converters.onnx.source.shapes import batch_name, describe_inputs, name_dimensions
-from ipj_edge_converters.onnx.source.source import OnnxSource, Reference, write_source
+from ipj_edge_converters.onnx.source.source import OnnxReference, OnnxSource, write_source
 from ipj_edge_converters.onnx.source.tables import with_tables
 from ipj_edge_converters.onnx.source.widening import has_half_precision, precision_of, widen
 from ipj_edge_converters.sources.described import samples_elsewhere
@@ -41,13 +41,13 @@ class OnnxOpener:
         precision = precision_of(model)
         model, notes = _plain(model, request, path.stem)
         inputs = with_tables(model, describe_inputs(model, request.inputs))
-        reference = Reference(model, path.name)
+        reference = OnnxReference(model, path.name)
         outputs = output_specs(model, reference.run, inputs)
         reason = _why_static(model, reference, inputs, outputs)
         if reason:
             set_dimension(model, str(batch_name(model)), 1)
             inputs = with_tables(model, describe_inputs(model, request.inputs))
-            reference = Reference(model, path.name)
+            reference = OnnxReference(model, path.name)
             outputs = output_specs(model, reference.run, inputs)
             notes = (*notes, f"the batch is static: {reason}")
         declare_shapes(model.graph.output, outputs)
@@ -62,7 +62,9 @@ class OnnxOpener:
         )
 
 
-def _why_static(model: Any, reference: Reference, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> str:
+def _why_static(
+    model: Any, reference: OnnxReference, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
+) -> str:
     """Return why a model that declares a dynamic batch gets a static one; empty where it need not."""
     if batch_name(model) is None:
         return ""

@@ -18,7 +18,7 @@ from ipj_edge_converters.sources.feeds import example_arrays
 _SIZED_BY_DATA = ("NonZero", "NonMaxSuppression", "Compress", "Unique")
 
 Runner = Callable[[Sequence[Array]], list[Array]]
-Shape = tuple[int | str, ...]
+OpenShape = tuple[int | str, ...]
 
 
 def output_specs(model: Any, run: Runner, inputs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
@@ -46,7 +46,7 @@ def batch_is_frozen(run: Runner, inputs: Sequence[TensorSpec]) -> bool:
     return _trial(run, inputs, 1) is not None and _trial(run, inputs, 2) is None
 
 
-def _seen(run: Runner, inputs: Sequence[TensorSpec], batch: int | str | None) -> list[Shape] | None:
+def _seen(run: Runner, inputs: Sequence[TensorSpec], batch: int | str | None) -> list[OpenShape] | None:
     """Return shapes seen in a run, the batch's name where a size follows it; None when there can be no run."""
     if not isinstance(batch, str):
         shapes = _trial(run, inputs, None)
@@ -57,7 +57,7 @@ def _seen(run: Runner, inputs: Sequence[TensorSpec], batch: int | str | None) ->
     return [_merged(two, three, batch) for two, three in zip(at_two, at_three, strict=True)]
 
 
-def _merged(two: tuple[int, ...], three: tuple[int, ...], batch: str) -> Shape:
+def _merged(two: tuple[int, ...], three: tuple[int, ...], batch: str) -> OpenShape:
     sizes = enumerate(zip(two, three, strict=True))
     return tuple(a if a == b else batch if (a, b) == (2, 3) else f"dim{axis}" for axis, (a, b) in sizes)
 
@@ -72,7 +72,7 @@ def _trial(run: Runner, inputs: Sequence[TensorSpec], batch: int | None) -> list
         return None
 
 
-def _loosened(seen: Shape, inferred: Any) -> Shape:
+def _loosened(seen: OpenShape, inferred: Any) -> OpenShape:
     """Leave open what was seen once but does not follow from the inputs: how many boxes there are, for example."""
     sizes = inferred.type.tensor_type.shape.dim
     known = {axis for axis, size in enumerate(sizes) if size.dim_value > 0}
@@ -97,7 +97,7 @@ def _inferred_outputs(model: Any) -> list[Any]:
     return list(onnx.shape_inference.infer_shapes(bare).graph.output)
 
 
-def _either(inferred: Any, declared: Any, batch: int | str | None) -> Shape:
+def _either(inferred: Any, declared: Any, batch: int | str | None) -> OpenShape:
     """Return the inferred shape, else the declared one; a size on axis 0 that nothing names is the batch."""
     for value in (inferred, declared):
         tensor = value.type.tensor_type
@@ -114,5 +114,5 @@ def _size(size: Any, name: int | str) -> int | str:
     return str(size.dim_param) if str(size.dim_param).isidentifier() else name
 
 
-def _spec(value: Any, shape: Shape, batch: int | str | None) -> TensorSpec:
+def _spec(value: Any, shape: OpenShape, batch: int | str | None) -> TensorSpec:
     return TensorSpec(name=value.name, shape=shape, dtype=array_dtype(value), batch_axis=batch_axis(shape, batch))

@@ -19,7 +19,7 @@ from ipj_edge_converters.sources.feeds import check_feeds, run_in_parts
 from ipj_edge_converters.sources.origin import Origin
 
 
-class Reference:
+class OnnxReference:
     """The model run as it is written, by onnxruntime with all graph optimisations off.
 
     An optimised session fuses operators and, in quantized models, computes in integers where the file says float
@@ -69,7 +69,7 @@ class OnnxSource:
         path: Path,
         inputs: tuple[TensorSpec, ...],
         outputs: tuple[TensorSpec, ...],
-        reference: Reference,
+        reference: OnnxReference,
         *,
         notes: tuple[str, ...],
         max_batch: int,

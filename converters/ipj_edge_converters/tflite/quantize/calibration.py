@@ -16,6 +16,7 @@ from ipj_edge.protocols import Array
 from ipj_edge.values import TensorSpec, TrainedRanges
 from ipj_edge_converters.quantization.trained_ranges import find_ranges
 from ipj_edge_converters.tflite import file as tflite_file
+from ipj_edge_converters.tflite.quantize.biases import restore_biases
 from ipj_edge_converters.tflite.quantize.recipes import apply_recipe, leave_out
 
 _log = logging.getLogger(__name__)
@@ -87,8 +88,12 @@ def quantized(
     leave_out(recipe, kept)
     statistics = _true_min_max(data, samples, recipe)
     strays = () if ranges is None else _set_trained(statistics, ranges)
-    model = tflite_file.parse(apply_recipe(data, recipe, statistics))
-    _restore_outputs(tflite_file.parse(data), model)
+    # Biases that int32 cannot hold overflow here, and are mended below.
+    with np.errstate(invalid="ignore"):
+        made = apply_recipe(data, recipe, statistics)
+    before, model = tflite_file.parse(data), tflite_file.parse(made)
+    _restore_outputs(before, model)
+    restore_biases(before, model)
     return tflite_file.pack(model), strays
 
 

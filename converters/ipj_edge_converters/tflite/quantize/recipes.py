@@ -10,7 +10,7 @@ from typing import Any
 
 from ipj_edge.errors import ConversionError, first_line
 from ipj_edge.plugins import needs
-from ipj_edge_converters.quantization.keep_float import Operator, matching
+from ipj_edge_converters.quantization.keep_float import NamedOperator, matching
 from ipj_edge_converters.tflite import file as tflite_file
 
 
@@ -25,7 +25,7 @@ def kept_operators(data: bytes, patterns: Sequence[str]) -> tuple[str, ...]:
     model = tflite_file.parse(data)
     kinds = tflite_file.operator_names(model)
     operators = [
-        Operator(kinds[operator.opcodeIndex], tflite_file.text(graph.tensors[operator.outputs[0]].name))
+        NamedOperator(kinds[operator.opcodeIndex], tflite_file.text(graph.tensors[operator.outputs[0]].name))
         for graph in model.subgraphs
         for operator in graph.operators or []
         if len(operator.outputs)

@@ -15,10 +15,10 @@ from ipj_edge_converters.sources.described import merge_described, open_sizes
 from ipj_edge_converters.sources.feeds import example_arrays
 from ipj_edge_converters.sources.origin import Origin
 from ipj_edge_converters.tflite import file as tflite_file
-from ipj_edge_converters.tflite.entry import Entry, read_entry, with_entry_in_front, with_names, with_sizes
+from ipj_edge_converters.tflite.entry import TfliteEntry, read_entry, with_entry_in_front, with_names, with_sizes
 from ipj_edge_converters.tflite.numbers import read_numbers
 from ipj_edge_converters.tflite.operators import custom_operators
-from ipj_edge_converters.tflite.source.reference import EngineRefusesError, Reference, Stateful
+from ipj_edge_converters.tflite.source.reference import EngineRefusesError, Stateful, TfliteReference
 from ipj_edge_converters.tflite.source.source import TfliteSource
 from ipj_edge_converters.tflite.source.specs import batch_of, input_specs, output_specs, to_stored
 from ipj_edge_converters.tflite.state import read_state
@@ -118,11 +118,11 @@ def _static(spec: TensorSpec) -> tuple[int, ...]:
     return tuple(1 if isinstance(size, str) else size for size in spec.shape)
 
 
-def _reference(model: Any, path: Path, file: str) -> Reference:
+def _reference(model: Any, path: Path, file: str) -> TfliteReference:
     kinds = {tensor.kind for tensor in read_state(model)}
     stateful: Stateful = "resource" if "resource" in kinds else "variable" if kinds else ""
     try:
-        return Reference(path, stateful)
+        return TfliteReference(path, stateful)
     except EngineRefusesError as error:
         custom = custom_operators(model)
         if custom:
@@ -139,14 +139,14 @@ def _custom_text(file: str, custom: tuple[str, ...]) -> str:
     return f"{file} needs custom operators that ai-edge-litert does not have: {', '.join(custom)}"
 
 
-def _probe(entry: Entry, inputs: tuple[TensorSpec, ...], reference: Reference) -> list[Any]:
+def _probe(entry: TfliteEntry, inputs: tuple[TensorSpec, ...], reference: TfliteReference) -> list[Any]:
     examples = example_arrays(inputs, batch_of(entry))
     stored = [to_stored(tensor, array) for tensor, array in zip(entry.inputs, examples, strict=True)]
     batched = [spec.batch_axis is not None for spec in inputs]
     return reference.run(stored, step=batch_of(entry), batched=batched, joined=[False] * len(entry.outputs))
 
 
-def _renamed(entry: Entry, names: tuple[str, ...]) -> Entry:
+def _renamed(entry: TfliteEntry, names: tuple[str, ...]) -> TfliteEntry:
     if not names:
         return entry
     if len(names) != len(entry.outputs):

@@ -23,7 +23,7 @@ class EngineRefusesError(Exception):
     """The engine does not load the file; the message is the engine's."""
 
 
-class Reference:
+class TfliteReference:
     """The file in a child process. Lives until it is dropped; the child ends with it, whatever ends the parent."""
 
     def __init__(self, path: Path, stateful: Stateful) -> None:

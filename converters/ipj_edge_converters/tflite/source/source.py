@@ -11,8 +11,8 @@ from ipj_edge.values import Precision, TensorSpec
 from ipj_edge_converters.sources.feeds import check_feeds
 from ipj_edge_converters.sources.origin import Origin
 from ipj_edge_converters.tflite.counting import count_tflite
-from ipj_edge_converters.tflite.entry import Entry
-from ipj_edge_converters.tflite.source.reference import Reference
+from ipj_edge_converters.tflite.entry import TfliteEntry
+from ipj_edge_converters.tflite.source.reference import TfliteReference
 from ipj_edge_converters.tflite.source.specs import batch_of, to_real, to_stored
 
 
@@ -31,10 +31,10 @@ class TfliteSource:
         self,
         origin: Origin,
         path: Path,
-        entry: Entry,
+        entry: TfliteEntry,
         inputs: tuple[TensorSpec, ...],
         outputs: tuple[TensorSpec, ...],
-        reference: Reference,
+        reference: TfliteReference,
         *,
         model: Any,
         notes: tuple[str, ...],

@@ -10,7 +10,7 @@ import numpy as np
 from ipj_edge.errors import UnsupportedError
 from ipj_edge.values import Port, TensorSpec
 from ipj_edge_converters.tflite import file as tflite_file
-from ipj_edge_converters.tflite.entry import Entry
+from ipj_edge_converters.tflite.entry import TfliteEntry
 from ipj_edge_converters.tflite.file import TfliteTensor
 
 _QUANTIZED = frozenset({"int8", "uint8", "int16"})
@@ -27,7 +27,7 @@ _SAME_LAYOUT = frozenset(
 )
 
 
-def input_specs(model: Any, entry: Entry) -> tuple[TensorSpec, ...]:
+def input_specs(model: Any, entry: TfliteEntry) -> tuple[TensorSpec, ...]:
     """Describe the inputs.
 
     Raises:
@@ -45,7 +45,7 @@ def input_specs(model: Any, entry: Entry) -> tuple[TensorSpec, ...]:
     )
 
 
-def output_specs(entry: Entry, inputs: Sequence[TensorSpec], answers: Sequence[Any]) -> tuple[TensorSpec, ...]:
+def output_specs(entry: TfliteEntry, inputs: Sequence[TensorSpec], answers: Sequence[Any]) -> tuple[TensorSpec, ...]:
     """Describe the outputs, with the sizes of what the engine answered to one batch."""
     batch = batch_of(entry)
     first = next((spec.shape[0] for spec in inputs if spec.batch_axis is not None), None)
@@ -73,7 +73,7 @@ def ports(tensors: Sequence[TfliteTensor]) -> tuple[Port, ...]:
     )
 
 
-def batch_of(entry: Entry) -> int:
+def batch_of(entry: TfliteEntry) -> int:
     """Return the samples the file takes at once: the first size of its first input that has more than one axis."""
     return next((tensor.shape[0] for tensor in entry.inputs if len(tensor.shape) > 1), 1)
 

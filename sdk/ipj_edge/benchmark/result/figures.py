@@ -11,7 +11,7 @@ from ipj_edge.benchmark.result.schema import Entry, WindowRecord
 from ipj_edge.errors import ConfigError
 from ipj_edge.units import ENERGIES, RATES, SIZES, TIMES, bytes_text, joules_text, quantity, seconds_text
 
-Kind = Literal["cpu", "wall", "energy", "size", "quality"]
+FigureKind = Literal["cpu", "wall", "energy", "size", "quality"]
 
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,7 +28,7 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     name: str
-    kind: Kind
+    kind: FigureKind
     value: Callable[[Entry], float | None]
     in_window: Callable[[WindowRecord], float | None] | None = None
     higher_is_better: bool = False

@@ -11,9 +11,9 @@ import msgspec
 import numpy as np
 
 from ipj_edge.benchmark.result.schema import RESULT_VERSION, BenchResult
-from ipj_edge.errors import DataError, DestinationError
+from ipj_edge.errors import DataError, DestinationError, first_line
 from ipj_edge.protocols import Array
-from ipj_edge.writing import replacing
+from ipj_edge.writing import check_writable, replacing
 
 
 def read_result(path: Path) -> BenchResult:
@@ -36,8 +36,8 @@ def read_result(path: Path) -> BenchResult:
         return msgspec.json.decode(content, type=BenchResult)
     except msgspec.ValidationError as error:
         raise DataError(f"{path} is no result of `ipj-edge bench --json`: {error}") from error
-    except msgspec.DecodeError as error:
-        raise DataError(f"{path} is damaged or no JSON: {error}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise DataError(f"{path} is damaged or no JSON: {first_line(error)}") from error
 
 
 def encode(value: Any) -> bytes:
@@ -59,8 +59,7 @@ def check_free(paths: Sequence[str | Path | None], *, force: bool) -> None:
         DestinationError: names the place.
     """
     for path in (Path(path) for path in paths if path not in (None, "-") and path is not None):
-        if path.is_dir() or not path.resolve().parent.is_dir():
-            raise DestinationError(f"cannot write {path}: its folder does not exist, or it is one itself")
+        check_writable(path)
         if path.exists() and not force:
             raise DestinationError(f"{path} exists: give --force to replace it, or another name")
 

@@ -10,7 +10,7 @@ from ipj_edge.benchmark.result.schema import Accuracy, BenchResult, Entry
 from ipj_edge.energy import Amount
 from ipj_edge.units import interval_text, joules_text, seconds_text
 
-Cell = str | int | float | None
+TableCell = str | int | float | None
 
 
 def _end(known: Accuracy | Amount | None, which: str = "value") -> float | None:
@@ -23,7 +23,7 @@ def _thousand(entry: Entry) -> float | None:
     return None if value is None else 1000 * value
 
 
-_COLUMNS: dict[str, Callable[[Entry], Cell]] = {
+_COLUMNS: dict[str, Callable[[Entry], TableCell]] = {
     "bundle": lambda entry: entry.bundle,
     "target": lambda entry: entry.target,
     "precision": lambda entry: entry.precision,

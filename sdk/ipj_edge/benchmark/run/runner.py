@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 import ipj_edge
+from ipj_edge import limits
 from ipj_edge.benchmark.result.schema import RESULT_VERSION, BenchResult, EarlyExit, Entry
 from ipj_edge.benchmark.result.trace import TraceStore
 from ipj_edge.benchmark.run.entries import Loaded, make_entry
@@ -25,7 +26,7 @@ from ipj_edge.benchmark.run.scenarios import Scenario, samples_per_query
 from ipj_edge.benchmark.run.twins import flag_twins
 from ipj_edge.bundles.bundle import open_bundle
 from ipj_edge.bundles.manifest import Bundle
-from ipj_edge.energy import Meter, Tariff, minimum_window_s
+from ipj_edge.energy import Meter, Tariff, check_named, minimum_window_s
 from ipj_edge.errors import ProbeUnavailableError
 from ipj_edge.exits import read_exits
 from ipj_edge.plugins import load_target
@@ -69,6 +70,13 @@ class BenchOptions(msgspec.Struct, frozen=True, kw_only=True):
     error: float = 0.05
     max_s: float | None = None
     tariff: Tariff | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that ask for a run without an end."""
+        limits.WINDOWS.check("the number of windows", self.windows)
+        limits.WINDOW_S.check("the length of a window", self.window_s)
+        limits.SHARE.check("the wanted error", self.error)
+        limits.DURATION_S.check("the duration", self.max_s)
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,6 +122,7 @@ def cases(bundles: Sequence[str | Path], options: BenchOptions, on_window: OnWin
         options: How to bench.
         on_window: Called between windows with the bundle's name, the scenario and the windows measured so far.
     """
+    check_named(options.probe, options.probe_options)
     for path in bundles:
         yield from _bench_one(Path(path), options, on_window)
 

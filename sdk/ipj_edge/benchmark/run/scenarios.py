@@ -10,6 +10,7 @@ from typing import Literal, get_args
 
 import msgspec
 
+from ipj_edge import limits
 from ipj_edge.bundles.manifest import Manifest
 from ipj_edge.errors import ConfigError
 
@@ -38,14 +39,12 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.name not in get_args(ScenarioName):
             raise ConfigError(f"unknown scenario '{self.name}': expected one of {', '.join(get_args(ScenarioName))}")
-        if self.samples_per_query is not None and self.samples_per_query < 1:
-            raise ConfigError(f"a query holds at least one sample, got {self.samples_per_query}")
+        limits.BATCH.check("the number of samples a query", self.samples_per_query)
         if self.name == "single-stream" and self.samples_per_query not in (None, 1):
             raise ConfigError(
                 f"single-stream has one sample a query, got {self.samples_per_query}: name multi-stream or offline"
             )
-        if self.every_s is not None and not self.every_s > 0:
-            raise ConfigError(f"the pace must be above 0 s, got {self.every_s:g}")
+        limits.PACE_S.check("the pace", self.every_s)
         if self.every_s is not None and self.name == "offline":
             raise ConfigError("offline has no pace: all its samples are there at once")
 

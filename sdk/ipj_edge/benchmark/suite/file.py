@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 import ipj_edge
+from ipj_edge import limits
 from ipj_edge.benchmark.result.figures import FIGURES, quality_figure, read_limit
 from ipj_edge.benchmark.result.schema import EarlyExit
 from ipj_edge.benchmark.run.runner import BenchOptions
@@ -123,8 +124,11 @@ def load_suite(path: Path, options: BenchOptions) -> Suite:
         ConfigError: unreadable, an unknown key or value, no bundle for a pattern, or the same cell twice.
     """
     file = read_toml(path, "suite").to(SuiteFile)
-    if file.rounds < 1 or file.windows < 1:
-        raise ConfigError(f"{path}: rounds and windows are at least 1, got {file.rounds} and {file.windows}")
+    try:
+        limits.ROUNDS.check("rounds", file.rounds)
+        limits.WINDOWS.check("windows", file.windows)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
     base = _base_options(file, path, options)
     cells = tuple(cell for sweep in file.sweep for cell in _cells(sweep, file, path, base))
     if not cells:

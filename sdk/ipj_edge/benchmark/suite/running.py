@@ -11,10 +11,11 @@ from ipj_edge.benchmark.run.measured import merged, steadiness
 from ipj_edge.benchmark.run.runner import BenchOptions, Case, measure_case
 from ipj_edge.benchmark.suite.file import Cell, Suite
 from ipj_edge.benchmark.suite.state import SuiteState
+from ipj_edge.energy import check_named
 from ipj_edge.errors import DataError
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True):
+class SuiteProgress(msgspec.Struct, frozen=True, kw_only=True):
     """Where a suite stands.
 
     Attributes:
@@ -30,12 +31,14 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     left_s: float
 
 
-def run_suite(suite: Suite, state: SuiteState, on_progress: Callable[[Progress], None] | None = None) -> None:
+def run_suite(suite: Suite, state: SuiteState, on_progress: Callable[[SuiteProgress], None] | None = None) -> None:
     """Measure what is missing: every cell its rounds, noisy ones more until their error or time is reached.
 
     Raises:
         IpjEdgeError: a cell cannot be measured. What was finished before stays on disk.
     """
+    asked = suite.cells[0].options
+    check_named(asked.probe, asked.probe_options)
     start, measured = time.monotonic(), 0
     while jobs := _missing(suite, state):
         cell, number = jobs[0]
@@ -50,7 +53,7 @@ def run_suite(suite: Suite, state: SuiteState, on_progress: Callable[[Progress],
             left = len(_missing(suite, state))
             done = sum(state.rounds(one) for one in suite.cells)
             mean_s = (time.monotonic() - start) / measured
-            on_progress(Progress(cell=cell.name, done=done, total=done + left, left_s=left * mean_s))
+            on_progress(SuiteProgress(cell=cell.name, done=done, total=done + left, left_s=left * mean_s))
 
 
 def finished(suite: Suite, state: SuiteState) -> Iterator[tuple[Cell, Case]]:

@@ -40,7 +40,9 @@ class SuiteState:
             DestinationError: it holds cells of another suite, of other bundles or other data.
         """
         mark = self._folder / _MARK
-        if self._folder.exists() and (not mark.exists() or mark.read_text() != self._suite.fingerprint):
+        if self._folder.exists() and not mark.exists() and not any(self._folder.iterdir()):
+            self._folder.rmdir()  # a run was killed before it had put its mark there
+        if self._folder.exists() and not self._is_ours(mark):
             if not force:
                 raise DestinationError(
                     f"{self._folder} holds cells of another suite, or its bundles or data changed: give --force to "
@@ -52,6 +54,12 @@ class SuiteState:
         except OSError as error:
             raise DestinationError(f"cannot write {self._folder}: {error.strerror}") from error
         write_file(mark, self._suite.fingerprint.encode())
+
+    def _is_ours(self, mark: Path) -> bool:
+        try:
+            return mark.read_text() == self._suite.fingerprint
+        except (OSError, UnicodeDecodeError):
+            return False
 
     def rounds(self, cell: Cell) -> int:
         """Return how many rounds of a cell are there, from the first on without a gap."""

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ipj_edge import limits
+from ipj_edge.cli.options.types import Number, Time
+
 if TYPE_CHECKING:
     from ipj_edge.benchmark import BenchOptions, Scenario
 
@@ -31,11 +34,14 @@ _OPTIONS = (
     ),
     click.option(
         "--batch",
-        type=click.IntRange(1),
+        type=Number(limits.BATCH),
         help="Samples of a query in multi-stream and offline. [8; what the bundle takes at once]",
     ),
     click.option(
-        "--every", metavar="TIME", help="Start a query at this pace, e.g. 20ms; the gaps count. [back to back]"
+        "--every",
+        metavar="TIME",
+        type=Time(limits.PACE_S),
+        help="Start a query at this pace, e.g. 20ms; the gaps count. [back to back]",
     ),
     click.option("--probe", default="auto", show_default=True, help="Power probe, auto or none."),
     click.option(
@@ -45,19 +51,23 @@ _OPTIONS = (
         metavar="PERCENT",
         help="Wanted error of the energy: makes windows long enough, and measures until it is reached.",
     ),
-    click.option("--windows", default=5, show_default=True, type=click.IntRange(1), help="Fewest windows."),
+    click.option("--windows", default=5, show_default=True, type=Number(limits.WINDOWS), help="Fewest windows."),
     click.option(
         "--window",
         "window_s",
-        default=1.0,
+        default="1s",
         show_default=True,
-        type=click.FloatRange(0.01),
-        help="Least seconds of one.",
+        metavar="TIME",
+        type=Time(limits.WINDOW_S),
+        help="Least length of one.",
     ),
     click.option(
-        "--duration", metavar="TIME", help="Stop after so much time of windows. [three times what the fewest take]"
+        "--duration",
+        metavar="TIME",
+        type=Time(limits.DURATION_S),
+        help="Stop after so much time of windows. [three times what the fewest take]",
     ),
-    click.option("--threads", type=click.IntRange(1), help="Inference threads. [min(affinity, cgroup quota)]"),
+    click.option("--threads", type=Number(limits.THREADS), help="Inference threads. [min(affinity, cgroup quota)]"),
     click.option("--spinning", is_flag=True, help="Let idle engine threads spin."),
     click.option(
         "--exits",
@@ -100,7 +110,6 @@ def collect_bench(given: dict[str, Any]) -> BenchOptions:
     from ipj_edge.cli.options import parse as _parse
     from ipj_edge.cli.options.probes import collect
     from ipj_edge.energy import load_tariff
-    from ipj_edge.units import seconds
     from ipj_edge.values import Settings
 
     probe = collect(given, (given["probe"],))
@@ -113,18 +122,16 @@ def collect_bench(given: dict[str, Any]) -> BenchOptions:
         scenarios=scenarios,
         probe_options=probe,
         error=_parse.percent(given.pop("error")),
-        max_s=None if duration is None else seconds(duration),
+        max_s=duration,
         tariff=None if tariff is None else load_tariff(Path(tariff)),
         **given,
     )
 
 
-def _scenarios(names: tuple[str, ...], batch: int | None, every: str | None) -> tuple[Scenario, ...]:
+def _scenarios(names: tuple[str, ...], batch: int | None, every_s: float | None) -> tuple[Scenario, ...]:
     from ipj_edge.benchmark import Scenario
     from ipj_edge.errors import ConfigError
-    from ipj_edge.units import seconds
 
-    every_s = None if every is None else seconds(every)
     # With a pace alone, the paced run is meant; with --batch alone, queries of that size.
     chosen = names or (("multi-stream",) if batch is not None and batch > 1 else ("single-stream",))
     if batch is not None and set(chosen) == {"single-stream"} and batch > 1:

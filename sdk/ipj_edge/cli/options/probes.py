@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 import click
 
+from ipj_edge import limits
+from ipj_edge.cli.options.types import Number
 from ipj_edge.errors import ConfigError
 from ipj_edge.values import ProbeOptions
 
@@ -17,10 +19,19 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 _OPTIONS = (
     click.option("--sysfs-root", default="/sys", metavar="DIR", help="Where sysfs is mounted.", show_default=True),
     click.option("--port", metavar="PORT", help="Serial port of a meter, or the file a probe reads."),
-    click.option("--voltage", type=float, metavar="V", help="Supply voltage, for meters that see current only."),
+    click.option(
+        "--voltage",
+        type=Number(limits.VOLTAGE_V),
+        metavar="V",
+        help="Supply voltage, for meters that see current only.",
+    ),
     click.option("--select", metavar="NAME", help="Chip, channel or rail, where there are several."),
-    click.option("--core-power", type=float, metavar="W", help="Watts of a busy core, for the CPU-time model."),
-    click.option("--idle-power", type=float, metavar="W", help="Watts of the idle machine, for the same."),
+    click.option(
+        "--core-power", type=Number(limits.POWER_W), metavar="W", help="Watts of a busy core, for the CPU-time model."
+    ),
+    click.option(
+        "--idle-power", type=Number(limits.POWER_W), metavar="W", help="Watts of the idle machine, for the same."
+    ),
 )
 
 

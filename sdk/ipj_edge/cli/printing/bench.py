@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from ipj_edge.protocols import Array
     from ipj_edge.values import EnergyPerInference
 
-INTERRUPTED = 130
 KINDS = ("json", "csv", "markdown", "report")
 
 
@@ -37,20 +36,26 @@ def check_outputs(outputs: Mapping[str, str | None], *, force: bool) -> None:
     check_free([*outputs.values(), *beside], force=force)
 
 
-def finish(
-    result: BenchResult, samples: Mapping[int, Array], outputs: Mapping[str, str | None], interrupted: bool = False
-) -> int:
-    """Write what was asked for, print the table and return the exit code."""
+def finish(result: BenchResult, samples: Mapping[int, Array], outputs: Mapping[str, str | None], code: int = 0) -> int:
+    """Print the table, write what was asked for and return the exit code.
+
+    Args:
+        result: What was measured.
+        samples: Raw latencies by place in the result.
+        outputs: Where to write each kind of output.
+        code: Exit code of how the measurement ended; not 0 when it was interrupted.
+    """
     from ipj_edge.errors import DataError
 
     if not result.results:
-        if interrupted:
-            return INTERRUPTED
+        if code:
+            return code
         raise DataError("nothing was measured")
-    _write(result, samples, outputs)
+    # The table comes first: it is there even if the disk fails now.
     if "-" not in outputs.values():
         print_entries(result.results)
-    return INTERRUPTED if interrupted else 0
+    _write(result, samples, outputs)
+    return code
 
 
 def _write(result: BenchResult, samples: Mapping[int, Array], outputs: Mapping[str, str | None]) -> None:
@@ -80,7 +85,7 @@ def put(path: str | None, make: Callable[[], bytes]) -> None:
     from ipj_edge.writing import write_file
 
     if path == "-":
-        click.echo(make().decode(), nl=False)
+        click.echo(make(), nl=False)  # as bytes: UTF-8 whatever the terminal's encoding is
     elif path is not None:
         write_file(Path(path), make())
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ipj_edge.benchmark import BenchOptions, Entry
     from ipj_edge.benchmark.suite.file import Suite
-    from ipj_edge.benchmark.suite.running import Progress
+    from ipj_edge.benchmark.suite.running import SuiteProgress
     from ipj_edge.benchmark.suite.state import SuiteState
     from ipj_edge.protocols import Array
 
@@ -23,6 +23,7 @@ def run_file(path: str, options: BenchOptions, outputs: Mapping[str, str | None]
     from ipj_edge.benchmark.suite.running import run_suite
     from ipj_edge.benchmark.suite.state import SuiteState
     from ipj_edge.cli.printing import console as _console
+    from ipj_edge.cli.running.interrupts import exit_code
     from ipj_edge.errors import ConfigError
 
     json_path = outputs["json"]
@@ -36,16 +37,16 @@ def run_file(path: str, options: BenchOptions, outputs: Mapping[str, str | None]
         _console.note(f"going on: {found} measurements of {len(suite.cells)} cells are there")
     try:
         run_suite(suite, state, _show)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         _console.warn("interrupted: run the same command again to go on; below is what there is")
         # An unfinished result must not take the place of the finished one.
-        return _finish(suite, state, dict.fromkeys(outputs), interrupted=True)
-    code = _finish(suite, state, outputs, interrupted=False)
+        return _finish(suite, state, dict.fromkeys(outputs), exit_code(error))
+    code = _finish(suite, state, outputs, 0)
     state.remove()
     return code
 
 
-def _finish(suite: Suite, state: SuiteState, outputs: Mapping[str, str | None], *, interrupted: bool) -> int:
+def _finish(suite: Suite, state: SuiteState, outputs: Mapping[str, str | None], ended: int) -> int:
     from ipj_edge.benchmark.compare.quality_targets import judged
     from ipj_edge.benchmark.run.entries import make_entry
     from ipj_edge.benchmark.run.runner import result_of
@@ -58,7 +59,7 @@ def _finish(suite: Suite, state: SuiteState, outputs: Mapping[str, str | None], 
         samples[len(entries)] = case.measured.latencies.kept
         entry = make_entry(case.loaded, case.scenario, case.measured, cell.options.tariff)
         entries.append(judged(entry, cell.at_least))
-    code = finish(result_of(tuple(entries), suite.cells[0].options), samples, outputs, interrupted)
+    code = finish(result_of(tuple(entries), suite.cells[0].options), samples, outputs, ended)
     return code or (TARGET_MISSED if _say_targets(entries) else 0)
 
 
@@ -75,7 +76,7 @@ def _say_targets(entries: Sequence[Entry]) -> bool:
     return any(not target.met for entry in entries for target in entry.targets)
 
 
-def _show(progress: Progress) -> None:
+def _show(progress: SuiteProgress) -> None:
     from ipj_edge.cli.printing import console as _console
 
     left = progress.left_s

@@ -207,7 +207,7 @@ class TuneRequest(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
 
 
-class Provenance(msgspec.Struct, frozen=True, kw_only=True):
+class PolicyOrigin(msgspec.Struct, frozen=True, kw_only=True):
     """Where the outputs come from; see `Certificate` for the fields."""
 
     data_sha256: str

@@ -22,7 +22,7 @@ from ipj_edge.protocols import Array, ExitRule
 _COST_ROUNDS = 3
 
 
-class Candidate(NamedTuple):
+class RuleCandidate(NamedTuple):
     """A rule with what it makes of the data.
 
     Attributes:
@@ -42,7 +42,7 @@ class Candidate(NamedTuple):
     anchor: Searched
 
 
-def candidate(rule: ExitRule, data: Cached, costs: StageCosts, request: TuneRequest) -> Candidate:
+def candidate(rule: ExitRule, data: Cached, costs: StageCosts, request: TuneRequest) -> RuleCandidate:
     """Fit temperatures, score all samples and search for thresholds.
 
     Raises:
@@ -61,18 +61,18 @@ def candidate(rule: ExitRule, data: Cached, costs: StageCosts, request: TuneRequ
     answers = answering_exits(scores) if request.recall else np.broadcast_to(np.arange(exits), scores.shape)
     losses = np.take_along_axis(data.losses, answers, axis=1)
     right = None if data.right is None else np.take_along_axis(data.right, answers, axis=1)
-    found = Candidate(rule, never, scores, losses, right, Searched(np.empty(0), 0.0, 0.0))
+    found = RuleCandidate(rule, never, scores, losses, right, Searched(np.empty(0), 0.0, 0.0))
     return found._replace(anchor=_anchor(found, data, costs, request))
 
 
-def trades(chosen: Candidate, data: Cached, costs: StageCosts, request: TuneRequest) -> list[Array]:
+def trades(chosen: RuleCandidate, data: Cached, costs: StageCosts, request: TuneRequest) -> list[Array]:
     """Return thresholds on the front of cost and loss, found on the samples of the search, cheapest first."""
     reach = reached(_leavers(chosen.scores[data.searched], chosen.anchor.thresholds))
     problem = _problem(chosen, data, cost_of_leaving(costs, reach, request.batch))
     return [point.thresholds for point in front(problem, seed=request.seed)]
 
 
-def _anchor(found: Candidate, data: Cached, costs: StageCosts, request: TuneRequest) -> Searched:
+def _anchor(found: RuleCandidate, data: Cached, costs: StageCosts, request: TuneRequest) -> Searched:
     """Search, for a batch again with fixed costs shared among the rows that were seen to reach each stage."""
     reach = np.ones(len(data.outputs))
     best = Searched(np.full(len(reach) - 1, math.inf), never_cost(costs, request.batch), 0.0)
@@ -87,7 +87,7 @@ def _anchor(found: Candidate, data: Cached, costs: StageCosts, request: TuneRequ
     return best
 
 
-def _problem(found: Candidate, data: Cached, leaving: Array) -> Problem:
+def _problem(found: RuleCandidate, data: Cached, leaving: Array) -> Problem:
     return Problem(found.scores[data.searched], found.losses[data.searched], leaving)
 
 

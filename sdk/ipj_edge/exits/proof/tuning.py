@@ -18,13 +18,13 @@ from ipj_edge.exits.policy.values import (
     Expectation,
     FrontPoint,
     Method,
-    Provenance,
+    PolicyOrigin,
     StageCosts,
     Tuned,
     TuneRequest,
 )
 from ipj_edge.exits.proof.cached import Cached, prepare
-from ipj_edge.exits.proof.candidates import Candidate, candidate, trades
+from ipj_edge.exits.proof.candidates import RuleCandidate, candidate, trades
 from ipj_edge.exits.proof.certificate import Examined, examine, samples_needed, walk
 from ipj_edge.exits.proof.costs import check_costs, expected_cost, never_cost
 from ipj_edge.exits.proof.path import anchored_path
@@ -38,7 +38,7 @@ _FRONT_POINTS = 32
 
 
 def tune(
-    outputs: Sequence[Array], labels: Array | None, costs: StageCosts, request: TuneRequest, provenance: Provenance
+    outputs: Sequence[Array], labels: Array | None, costs: StageCosts, request: TuneRequest, provenance: PolicyOrigin
 ) -> Tuned:
     """Find the cheapest policy that can be proven to keep the risk at most epsilon.
 
@@ -65,7 +65,7 @@ class _Tuning:
     """The proof for the rule that was chosen, and the values that report it."""
 
     def __init__(
-        self, chosen: Candidate, data: Cached, costs: StageCosts, request: TuneRequest, provenance: Provenance
+        self, chosen: RuleCandidate, data: Cached, costs: StageCosts, request: TuneRequest, provenance: PolicyOrigin
     ) -> None:
         self.chosen, self.data, self.costs, self.request, self.provenance = chosen, data, costs, request, provenance
         self.scores, self.losses = chosen.scores[data.tested, :-1], chosen.losses[data.tested]

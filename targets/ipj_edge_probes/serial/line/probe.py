@@ -20,7 +20,7 @@ from ipj_edge_probes.serial.line.decode import (
     watts_of,
 )
 from ipj_edge_probes.serial.port import SerialPort, open_port, port_availability
-from ipj_edge_probes.serial.stream_sampler import Batch, StreamSampler
+from ipj_edge_probes.serial.stream_sampler import SampleChunk, StreamSampler
 
 BAUD = 115200
 # Opening the port resets an Arduino Uno; its boot loader waits up to two seconds.
@@ -89,7 +89,7 @@ class LineMeter:
     def begin(self) -> None:
         """Do nothing: the meter has been printing all the time."""
 
-    def feed(self, data: bytes) -> Batch:
+    def feed(self, data: bytes) -> SampleChunk:
         """Decode a chunk of the stream.
 
         Raises:
@@ -100,7 +100,7 @@ class LineMeter:
         before_s = self._last_s
         device_s = self._device_times(rows)
         lost = bad if self._columns.time is None else self._gaps(device_s, before_s)
-        return Batch(
+        return SampleChunk(
             device_s=device_s,
             watts=watts_of(rows, self._columns, self._voltage_v),
             expected=len(rows) + lost,

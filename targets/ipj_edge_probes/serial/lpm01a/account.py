@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipj_edge.errors import ProbeReadError
-from ipj_edge_probes.serial.lpm01a.decode import SAMPLES_PER_STAMP, Mark, MarkKind, StreamChunk
+from ipj_edge_probes.serial.lpm01a.decode import SAMPLES_PER_STAMP, MarkKind, StreamChunk, StreamMark
 
 Array = NDArray[np.float64]
 
@@ -77,7 +77,7 @@ class StampAccount:
         out.append(values)
         return int(torn.sum())
 
-    def _pass(self, mark: Mark, out: list[Array]) -> int:
+    def _pass(self, mark: StreamMark, out: list[Array]) -> int:
         if mark.kind is MarkKind.FAILURE:
             raise ProbeReadError(f"'lpm01a' reports: {mark.text}")
         if mark.kind is MarkKind.END:

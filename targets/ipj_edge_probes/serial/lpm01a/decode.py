@@ -30,7 +30,7 @@ class MarkKind(Enum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mark:
+class StreamMark:
     """One mark in a stream.
 
     Attributes:
@@ -58,11 +58,11 @@ class StreamChunk:
     """
 
     values: Array
-    marks: tuple[Mark, ...]
+    marks: tuple[StreamMark, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class StreamState:
+class Lpm01aStream:
     """What decoding the next chunk has to know of the bytes before it.
 
     Attributes:
@@ -83,7 +83,7 @@ _FAILURE = re.compile(r"\berr|overcurrent|overflow|overrun", re.IGNORECASE)
 _POWERS = 10.0 ** np.arange(100)
 
 
-def decode_ascii(state: StreamState, data: bytes) -> tuple[StreamChunk, StreamState]:
+def decode_ascii(state: Lpm01aStream, data: bytes) -> tuple[StreamChunk, Lpm01aStream]:
     """Decode the ``ascii_dec`` format: ``6409-07`` is 6409e-7.
 
     Only whole lines are used. A line that holds more or less than values has lost bytes and gives NaN for each
@@ -96,7 +96,7 @@ def decode_ascii(state: StreamState, data: bytes) -> tuple[StreamChunk, StreamSt
     starts = np.concatenate(([0], stops[:-1])) if len(stops) else stops
     regular, values = _regular_lines(buffer, starts, stops)
     counts = regular.astype(np.int64)
-    marks: list[Mark] = []
+    marks: list[StreamMark] = []
     torn: dict[int, list[float]] = {}
     for line in np.flatnonzero(~regular).tolist():
         content = text[starts[line] : stops[line]].decode("ascii", "replace").strip()
@@ -111,7 +111,7 @@ def decode_ascii(state: StreamState, data: bytes) -> tuple[StreamChunk, StreamSt
     for line, parts in torn.items():
         merged[before[line] : before[line] + len(parts)] = parts
     placed = tuple(_at(mark, int(before[mark.position])) for mark in marks)
-    return StreamChunk(values=merged, marks=placed), StreamState(remainder=text[end:])
+    return StreamChunk(values=merged, marks=placed), Lpm01aStream(remainder=text[end:])
 
 
 def _regular_lines(buffer: Bytes, starts: NDArray[np.intp], stops: NDArray[np.intp]) -> tuple[NDArray[np.bool_], Array]:
@@ -144,20 +144,20 @@ def _torn_values(content: str) -> list[float]:
     return values + ([np.nan] if position < len(content) else [])
 
 
-def _text_mark(content: str, line: int) -> Mark:
+def _text_mark(content: str, line: int) -> StreamMark:
     if stamp := _STAMP.search(content):
         seconds, milliseconds, percent = (int(group) for group in stamp.groups())
-        return Mark(
+        return StreamMark(
             kind=MarkKind.STAMP, position=line, stamp_ms=seconds * 1000 + milliseconds, buffer_share=percent / 100
         )
     if _FAILURE.search(content):
-        return Mark(kind=MarkKind.FAILURE, position=line, text=content)
+        return StreamMark(kind=MarkKind.FAILURE, position=line, text=content)
     kind = MarkKind.END if _END.fullmatch(content) else MarkKind.TEXT
-    return Mark(kind=kind, position=line, text=content)
+    return StreamMark(kind=kind, position=line, text=content)
 
 
-def _at(mark: Mark, position: int) -> Mark:
-    return Mark(
+def _at(mark: StreamMark, position: int) -> StreamMark:
+    return StreamMark(
         kind=mark.kind,
         position=position,
         stamp_ms=mark.stamp_ms,
@@ -176,7 +176,7 @@ STAMP_OVERFLOW = 1 << 31
 _SIXTEENTHS = 16.0 ** -np.arange(16)
 
 
-def decode_binary(state: StreamState, data: bytes) -> tuple[StreamChunk, StreamState]:
+def decode_binary(state: Lpm01aStream, data: bytes) -> tuple[StreamChunk, Lpm01aStream]:
     """Decode the ``bin_hexa`` format: big-endian uint16, value = low 12 bits · 16^-(high 4 bits).
 
     High bits of 0xF open a mark ``F0 Fx … FF FF``. Marks have odd lengths, so nothing but counting keeps samples
@@ -185,7 +185,7 @@ def decode_binary(state: StreamState, data: bytes) -> tuple[StreamChunk, StreamS
     buffer = state.before + state.remainder + data
     aligned, position, count = state.aligned, len(state.before), 0
     values: list[Array] = []
-    marks: list[Mark] = []
+    marks: list[StreamMark] = []
     while True:
         if not aligned:
             position, aligned = _next_stamp(buffer, position)
@@ -199,14 +199,14 @@ def decode_binary(state: StreamState, data: bytes) -> tuple[StreamChunk, StreamS
         if size == 0:
             break
         if size < 0:
-            marks.append(Mark(kind=MarkKind.MISALIGNED, position=count))
+            marks.append(StreamMark(kind=MarkKind.MISALIGNED, position=count))
             # A time stamp at an odd distance shows first as the second half of a sample.
             position, aligned = max(position - 1, 0), False
             continue
         marks.append(_binary_mark(buffer[position : position + size], count))
         position += size
     merged = np.concatenate(values) if values else np.empty(0)
-    left = StreamState(remainder=buffer[position:], aligned=aligned, before=buffer[max(position - 1, 0) : position])
+    left = Lpm01aStream(remainder=buffer[position:], aligned=aligned, before=buffer[max(position - 1, 0) : position])
     return StreamChunk(values=merged, marks=tuple(marks)), left
 
 
@@ -248,16 +248,16 @@ def _next_stamp(buffer: bytes, position: int) -> tuple[int, bool]:
     return max(position, len(buffer) - 1), False
 
 
-def _binary_mark(mark: bytes, position: int) -> Mark:
+def _binary_mark(mark: bytes, position: int) -> StreamMark:
     tag, payload = mark[1], mark[2:-2]
     if tag == TAG_STAMP:
         stamp_ms = int.from_bytes(payload[:4], "big")
         if stamp_ms & STAMP_OVERFLOW:
-            return Mark(kind=MarkKind.FAILURE, position=position, text="buffer overflow")
-        return Mark(kind=MarkKind.STAMP, position=position, stamp_ms=stamp_ms, buffer_share=payload[4] / 100)
+            return StreamMark(kind=MarkKind.FAILURE, position=position, text="buffer overflow")
+        return StreamMark(kind=MarkKind.STAMP, position=position, stamp_ms=stamp_ms, buffer_share=payload[4] / 100)
     text = payload.decode("ascii", "replace").strip()
     if tag == TAG_ERROR:
-        return Mark(kind=MarkKind.FAILURE, position=position, text=text)
+        return StreamMark(kind=MarkKind.FAILURE, position=position, text=text)
     if tag in (TAG_END, TAG_OVERCURRENT):
-        return Mark(kind=MarkKind.END, position=position, text=f"mark {tag:02X}")
-    return Mark(kind=MarkKind.TEXT, position=position, text=f"mark {tag:02X}")
+        return StreamMark(kind=MarkKind.END, position=position, text=f"mark {tag:02X}")
+    return StreamMark(kind=MarkKind.TEXT, position=position, text=f"mark {tag:02X}")

@@ -14,10 +14,10 @@ from ipj_edge.errors import ConfigError, ProbeError, ProbeReadError, ProbeUnavai
 from ipj_edge.protocols import PowerProbe, PowerSampler
 from ipj_edge.values import Availability, ProbeFacts, ProbeOptions, Rail
 from ipj_edge_probes.serial.lpm01a.account import StampAccount
-from ipj_edge_probes.serial.lpm01a.decode import StreamState, decode_ascii, decode_binary
+from ipj_edge_probes.serial.lpm01a.decode import Lpm01aStream, decode_ascii, decode_binary
 from ipj_edge_probes.serial.port import SerialPort, UsbId, discard_input, open_port, port_availability
 from ipj_edge_probes.serial.sample_store import BlockMean
-from ipj_edge_probes.serial.stream_sampler import CRYSTAL_DRIFT_LIMIT, Batch, StreamSampler
+from ipj_edge_probes.serial.stream_sampler import CRYSTAL_DRIFT_LIMIT, SampleChunk, StreamSampler
 
 logger = logging.getLogger(__name__)
 
@@ -90,7 +90,7 @@ class Lpm01aMeter:
         self.rate_hz = BINARY_RATE_HZ if binary else 1000.0
         self._decode = decode_binary if binary else decode_ascii
         # A binary stream is trusted from its first time stamp on.
-        self._state = StreamState(aligned=not binary)
+        self._state = Lpm01aStream(aligned=not binary)
         self._account = StampAccount(self.rate_hz, hold=binary)
         self._per_mean = round(self.rate_hz) // MEAN_RATE_HZ
         self._means = BlockMean(self._per_mean)
@@ -104,7 +104,7 @@ class Lpm01aMeter:
         """Tell the meter to acquire."""
         self._early = command(self.port, "start")
 
-    def feed(self, data: bytes) -> Batch:
+    def feed(self, data: bytes) -> SampleChunk:
         """Decode a chunk of the stream.
 
         Raises:
@@ -118,7 +118,7 @@ class Lpm01aMeter:
         self._blocks += len(watts)
         self._samples += len(accounted.values)
         received = self._samples + self._account.held
-        return Batch(
+        return SampleChunk(
             device_s=(np.arange(first, self._blocks) + 0.5) / MEAN_RATE_HZ,
             watts=watts,
             expected=len(accounted.values),

@@ -114,7 +114,7 @@ def current_table(modifiers: Modifiers, vdd_v: float) -> Amps:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StreamState:
+class Ppk2Stream:
     """What decoding the next chunk has to know of the bytes before it.
 
     Attributes:
@@ -143,7 +143,7 @@ class WordChunk:
     discarded_bytes: int = 0
 
 
-def decode_words(state: StreamState, data: bytes) -> tuple[WordChunk, StreamState]:
+def decode_words(state: Ppk2Stream, data: bytes) -> tuple[WordChunk, Ppk2Stream]:
     """Cut a stream into words; any cutting of the stream into chunks gives the same words.
 
     The newest word is held back: when the one after it does not follow, a byte was lost in one of the two, and
@@ -178,7 +178,7 @@ def decode_words(state: StreamState, data: bytes) -> tuple[WordChunk, StreamStat
         missing=np.concatenate([_NO_COUNTS, *missing]),
         discarded_bytes=discarded,
     )
-    return chunk, StreamState(remainder=buffer[position:].tobytes(), counter=counter, aligned=aligned)
+    return chunk, Ppk2Stream(remainder=buffer[position:].tobytes(), counter=counter, aligned=aligned)
 
 
 _NO_WORDS: Words = np.empty(0, np.uint32)

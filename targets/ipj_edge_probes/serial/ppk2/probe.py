@@ -25,14 +25,14 @@ from ipj_edge_probes.serial.ppk2.decode import (
     RATE_HZ,
     TOP_CODE,
     Modifiers,
-    StreamState,
+    Ppk2Stream,
     current_table,
     decode_words,
     has_own_constants,
     parse_metadata,
 )
 from ipj_edge_probes.serial.sample_store import BlockMean
-from ipj_edge_probes.serial.stream_sampler import CRYSTAL_DRIFT_LIMIT, Batch, StreamSampler
+from ipj_edge_probes.serial.stream_sampler import CRYSTAL_DRIFT_LIMIT, SampleChunk, StreamSampler
 
 logger = logging.getLogger(__name__)
 
@@ -125,7 +125,7 @@ class Ppk2Meter:
         self._switch_on(mode)
         self.facts = _facts(mode, voltage_v)
         self._table = current_table(self.modifiers, self._vdd_v(mode)) * voltage_v
-        self._state = StreamState()
+        self._state = Ppk2Stream()
         self._means = BlockMean(SAMPLES_PER_MEAN)
         self._samples = self._blocks = 0
 
@@ -133,7 +133,7 @@ class Ppk2Meter:
         """Tell the unit to stream."""
         self.port.write(AVERAGE_START)
 
-    def feed(self, data: bytes) -> Batch:
+    def feed(self, data: bytes) -> SampleChunk:
         """Decode a chunk of the stream; lost samples are held over from the next one.
 
         Raises:
@@ -150,7 +150,7 @@ class Ppk2Meter:
         first = self._blocks
         self._samples += len(codes)
         self._blocks += len(watts)
-        return Batch(
+        return SampleChunk(
             device_s=(np.arange(first, self._blocks, dtype=np.float64) + 0.5) * (SAMPLES_PER_MEAN / RATE_HZ),
             watts=watts,
             expected=len(codes),

@@ -14,7 +14,7 @@ import msgspec
 from ipj_edge.values import Boundary
 
 
-class Kind(Enum):
+class ScpiKind(Enum):
     """How an instrument gives energy."""
 
     INTEGRATOR = "adds up energy itself"
@@ -37,7 +37,7 @@ class ScpiModel(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     pattern: str
-    kind: Kind
+    kind: ScpiKind
     power: str = ""
     volts: str = "MEAS:VOLT?"
     amps: str = "MEAS:CURR?"
@@ -50,21 +50,21 @@ _VOLTS, _AMPS = "MEAS:VOLT? {channel}", "MEAS:CURR? {channel}"
 
 MODELS = (
     ScpiModel(
-        pattern=r"YOKOGAWA,WT3", kind=Kind.INTEGRATOR, channel="1", boundary="wall", accuracy=0.0015
+        pattern=r"YOKOGAWA,WT3", kind=ScpiKind.INTEGRATOR, channel="1", boundary="wall", accuracy=0.0015
     ),  # ±0.15 % basic power of the WT300E at 50/60 Hz
-    ScpiModel(pattern=r"RIGOL.*,DL3", kind=Kind.POWER, power=":MEAS:POW?"),
+    ScpiModel(pattern=r"RIGOL.*,DL3", kind=ScpiKind.POWER, power=":MEAS:POW?"),
     ScpiModel(
         pattern=r"RIGOL.*,DP",
-        kind=Kind.POWER,
+        kind=ScpiKind.POWER,
         power=":MEAS:POWE? {channel}",
         channel="CH1",
         volts=_VOLTS,
         amps=_AMPS,
     ),
-    ScpiModel(pattern=r"SIGLENT.*,SDL", kind=Kind.POWER, power="MEAS:POW?"),
+    ScpiModel(pattern=r"SIGLENT.*,SDL", kind=ScpiKind.POWER, power="MEAS:POW?"),
     ScpiModel(
         pattern=r"SIGLENT.*,SPD",
-        kind=Kind.POWER,
+        kind=ScpiKind.POWER,
         power="MEAS:POWE? {channel}",
         channel="CH1",
         volts=_VOLTS,
@@ -72,16 +72,16 @@ MODELS = (
     ),
     ScpiModel(
         pattern=r"(AGILENT|KEYSIGHT).*,N67",
-        kind=Kind.POWER,
+        kind=ScpiKind.POWER,
         power="MEAS:POW? (@{channel})",
         volts="MEAS:VOLT? (@{channel})",
         amps="MEAS:CURR? (@{channel})",
         channel="1",
     ),
-    ScpiModel(pattern=r"(AGILENT|KEYSIGHT|HEWLETT-PACKARD).*,E36", kind=Kind.VOLTS_AND_AMPS),
-    ScpiModel(pattern=r"ITECH", kind=Kind.POWER, power="MEAS:POW?"),
+    ScpiModel(pattern=r"(AGILENT|KEYSIGHT|HEWLETT-PACKARD).*,E36", kind=ScpiKind.VOLTS_AND_AMPS),
+    ScpiModel(pattern=r"ITECH", kind=ScpiKind.POWER, power="MEAS:POW?"),
 )
-UNKNOWN = ScpiModel(pattern="", kind=Kind.VOLTS_AND_AMPS)
+UNKNOWN = ScpiModel(pattern="", kind=ScpiKind.VOLTS_AND_AMPS)
 
 
 def find_model(identity: str) -> ScpiModel:

@@ -8,7 +8,7 @@ from ipj_edge.values import Availability, ProbeFacts, ProbeOptions, Rail
 from ipj_edge_probes.serial.asked_meter import AskedSampler
 from ipj_edge_probes.serial.port import SerialPort, open_port, port_availability
 from ipj_edge_probes.serial.scpi.line import ScpiLine, parse_number
-from ipj_edge_probes.serial.scpi.models import UNKNOWN, Kind, ScpiModel, find_model
+from ipj_edge_probes.serial.scpi.models import UNKNOWN, ScpiKind, ScpiModel, find_model
 from ipj_edge_probes.serial.scpi.wt300 import Wt300Counter
 
 BAUD = 9600
@@ -59,7 +59,7 @@ def connect(port: SerialPort, channel: str | None) -> EnergyCounter | PowerSampl
         ) from error
     model = find_model(identity)
     try:
-        if model.kind is Kind.INTEGRATOR:
+        if model.kind is ScpiKind.INTEGRATOR:
             return Wt300Counter(line, identity, element=channel or model.channel, model=model)
         return AskedSampler(SupplyMeter(line, identity, channel=channel or model.channel, model=model))
     except ProbeReadError as error:
@@ -77,7 +77,7 @@ class SupplyMeter:
         self._power = model.power.format(channel=channel)
         self._volts = model.volts.format(channel=channel)
         self._amps = model.amps.format(channel=channel)
-        self._asks_power = model.kind is Kind.POWER and self._knows_power()
+        self._asks_power = model.kind is ScpiKind.POWER and self._knows_power()
         if not self._asks_power:
             self.measure()
         self.rails: tuple[Rail, ...] = (Rail(name=channel or "output", boundary=model.boundary),)

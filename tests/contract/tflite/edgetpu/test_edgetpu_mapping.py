@@ -7,7 +7,7 @@ import pytest
 
 from ipj_edge.bundles.placement import Placement
 from ipj_edge.errors import UnsupportedError
-from ipj_edge_converters.edgetpu.convert import check_share
+from ipj_edge_converters.edgetpu.convert import _further_subgraphs_note, check_share
 from ipj_edge_converters.edgetpu.limits import (
     DATA_TYPE,
     DYNAMIC,
@@ -19,6 +19,7 @@ from ipj_edge_converters.edgetpu.limits import (
 )
 from ipj_edge_converters.edgetpu.mapping import predict
 from ipj_edge_converters.tflite import file as tflite_file
+from ipj_edge_converters.tflite.numbers import read_numbers
 from ipj_edge_converters.tflite.operators import custom_operators
 
 SHAPE = (1, 4, 6, 3)
@@ -61,6 +62,37 @@ def test_what_comes_after_an_unsupported_operator_stays_on_the_host(builder):
     assert [each.reason for each in placement.operators] == ["", NOT_SUPPORTED, SECOND_SUBGRAPH, SECOND_SUBGRAPH]
 
 
+def test_dilated_depthwise_convolutions_are_mapped(builder):
+    """The real compiler maps those of DeepLab."""
+    assert depthwise(builder, Chain(builder), 2, 2).placement().share() == 1
+
+
+def test_what_could_run_after_a_break_is_numbered_as_a_further_subgraph(builder):
+    chain = Chain(builder).then("RELU").then("LEAKY_RELU").then("TANH").then("ABS").then("RELU").then("TANH")
+    placement = chain.placement()
+    assert [each.subgraph for each in placement.operators] == [1, None, 2, None, 3, 3]
+    assert placement.in_further_subgraphs() == 3
+    assert placement.subgraphs == 1
+    assert "3 operators" in _further_subgraphs_note(placement)[0]
+    assert "subgraphs 2 to 3" in _further_subgraphs_note(placement)[0]
+
+
+def test_a_model_mapped_whole_says_nothing_of_further_subgraphs(builder):
+    assert _further_subgraphs_note(Chain(builder).then("RELU").placement()) == ()
+
+
+def test_uint8_operators_without_weights_are_int8(builder):
+    chain = Chain(builder, dtype="UINT8").then("RELU").then("TANH")
+    chain.builder.ends((chain.first,), (chain.last,))
+    assert read_numbers(tflite_file.parse(builder.bytes())).precision == "int8"
+
+
+def test_moved_bytes_beside_float_operators_are_not_int8(builder):
+    chain = Chain(builder, dtype="UINT8").then("RESHAPE").then("CAST", dtype="FLOAT32").then("TANH", dtype="FLOAT32")
+    chain.builder.ends((chain.first,), (chain.last,))
+    assert read_numbers(tflite_file.parse(builder.bytes())).precision == "fp32"
+
+
 def test_an_unsupported_first_operator_does_not_cost_the_rest(builder):
     placement = Chain(builder).then("LEAKY_RELU").then("RELU").then("TANH").placement()
     assert [each.accelerated for each in placement.operators] == [False, True, True]
@@ -96,10 +128,14 @@ def refuse_second_dilation(builder, chain):
     return conv(builder, chain, dilationWFactor=2)
 
 
-def refuse_dilated_depthwise(builder, chain):
-    plain = {"strideW": 1, "strideH": 1, "dilationWFactor": 2, "dilationHFactor": 2, "depthMultiplier": 1}
+def depthwise(builder, chain, across, down):
+    plain = {"strideW": 1, "strideH": 1, "dilationWFactor": across, "dilationHFactor": down, "depthMultiplier": 1}
     weights, bias = constant(builder, (1, 1, 1, 3)), constant(builder, (3,), dtype="INT32")
     return chain.then("DEPTHWISE_CONV_2D", weights, bias, options=("DepthwiseConv2DOptions", plain))
+
+
+def refuse_second_dilation_of_depthwise(builder, chain):
+    return depthwise(builder, chain, 2, 1)
 
 
 def refuse_pool_with_activation(builder, chain):
@@ -160,7 +196,7 @@ def refuse_other_axis_of_squeeze(builder, chain):
     ("breaks", "reason"),
     [
         (refuse_second_dilation, "dilation differs"),
-        (refuse_dilated_depthwise, "dilated depthwise"),
+        (refuse_second_dilation_of_depthwise, "dilation differs"),
         (refuse_pool_with_activation, "fused activation"),
         (refuse_per_channel_dense, "scale per channel"),
         (refuse_dense_over_rows, "more than one dimension"),

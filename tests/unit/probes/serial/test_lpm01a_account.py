@@ -7,22 +7,22 @@ import pytest
 
 from ipj_edge.errors import ProbeReadError
 from ipj_edge_probes.serial.lpm01a.account import StampAccount
-from ipj_edge_probes.serial.lpm01a.decode import Mark, MarkKind, StreamChunk
+from ipj_edge_probes.serial.lpm01a.decode import MarkKind, StreamChunk, StreamMark
 
 
 def chunk(*parts: int | str | float) -> StreamChunk:
     """Build a chunk: ints are samples, ``"1000"`` a stamp of that many ms, other strings kinds of marks."""
     values: list[float] = []
-    marks: list[Mark] = []
+    marks: list[StreamMark] = []
     for part in parts:
         if isinstance(part, int):
             values += [float(part)] * part
         elif isinstance(part, float):
             values.append(part)
         elif part.isdigit():
-            marks.append(Mark(kind=MarkKind.STAMP, position=len(values), stamp_ms=int(part), buffer_share=0.01))
+            marks.append(StreamMark(kind=MarkKind.STAMP, position=len(values), stamp_ms=int(part), buffer_share=0.01))
         else:
-            marks.append(Mark(kind=MarkKind[part], position=len(values), text=part))
+            marks.append(StreamMark(kind=MarkKind[part], position=len(values), text=part))
     return StreamChunk(values=np.array(values), marks=tuple(marks))
 
 
@@ -87,6 +87,6 @@ def test_a_meter_that_fails_or_stops_is_an_error(kind: str, message: str) -> Non
 
 
 def test_a_full_buffer_is_an_error() -> None:
-    full = Mark(kind=MarkKind.STAMP, position=0, stamp_ms=1000, buffer_share=1.0)
+    full = StreamMark(kind=MarkKind.STAMP, position=0, stamp_ms=1000, buffer_share=1.0)
     with pytest.raises(ProbeReadError, match="full buffer"):
         StampAccount(1000, hold=False).feed(StreamChunk(values=np.empty(0), marks=(full,)))

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipj_edge_probes.serial.lpm01a.decode import MarkKind, StreamChunk, StreamState, decode_ascii, decode_binary
+from ipj_edge_probes.serial.lpm01a.decode import Lpm01aStream, MarkKind, StreamChunk, decode_ascii, decode_binary
 from ipj_edge_probes.serial.lpm01a.emulator import encode_ascii, encode_binary, number
 
-Decoder = Callable[[StreamState, bytes], tuple[StreamChunk, StreamState]]
+Decoder = Callable[[Lpm01aStream, bytes], tuple[StreamChunk, Lpm01aStream]]
 STAMP = bytes.fromhex("f0f300000bb801ffff")
 
 
 def decode(decoder: Decoder, data: bytes, cuts: list[int] | None = None) -> tuple[list[float], list[tuple[str, int]]]:
     """Return (values, (mark, samples before it in the stream)) of a stream cut into chunks."""
-    state = StreamState()
+    state = Lpm01aStream()
     values: list[float] = []
     marks: list[tuple[str, int]] = []
     edges = [0, *sorted(cuts or []), len(data)]
@@ -40,7 +40,7 @@ def test_the_binary_sample_of_the_manual_is_641_microamperes() -> None:
 
 
 def test_the_binary_time_stamp_of_the_manual_is_3000_ms_at_1_percent() -> None:
-    chunk, state = decode_binary(StreamState(), bytes.fromhex("52a0") + STAMP + bytes.fromhex("52a0"))
+    chunk, state = decode_binary(Lpm01aStream(), bytes.fromhex("52a0") + STAMP + bytes.fromhex("52a0"))
     (mark,) = chunk.marks
     assert (mark.kind, mark.position, mark.stamp_ms, mark.buffer_share) == (MarkKind.STAMP, 1, 3000, 0.01)
     assert len(chunk.values) == 2
@@ -48,7 +48,7 @@ def test_the_binary_time_stamp_of_the_manual_is_3000_ms_at_1_percent() -> None:
 
 
 def test_an_ascii_time_stamp_is_a_mark_and_the_nul_after_it_is_dropped() -> None:
-    chunk, _ = decode_ascii(StreamState(), b"6409-07\r\nTimeStamp: 003s 250ms, buff 01%\r\n\x006410-07\r\n")
+    chunk, _ = decode_ascii(Lpm01aStream(), b"6409-07\r\nTimeStamp: 003s 250ms, buff 01%\r\n\x006410-07\r\n")
     (mark,) = chunk.marks
     assert (mark.kind, mark.position, mark.stamp_ms, mark.buffer_share) == (MarkKind.STAMP, 1, 3250, 0.01)
     assert chunk.values.tolist() == [6409e-7, 6410e-7]
@@ -79,7 +79,7 @@ def test_a_torn_line_gives_nan_for_each_torn_part(line: bytes, values: list[floa
     ],
 )
 def test_text_lines_are_marks(line: bytes, kind: MarkKind) -> None:
-    chunk, _ = decode_ascii(StreamState(), line + b"\r\n")
+    chunk, _ = decode_ascii(Lpm01aStream(), line + b"\r\n")
     assert [mark.kind for mark in chunk.marks] == [kind]
     assert len(chunk.values) == 0
 

@@ -15,7 +15,7 @@ from ipj_edge_probes.serial.ppk2.decode import (
     DEFAULT_OHM,
     ZEROS,
     Modifiers,
-    StreamState,
+    Ppk2Stream,
     current_table,
     decode_words,
     has_own_constants,
@@ -31,7 +31,7 @@ def words(count: int, first: int = 0, adc: int = 1000, level: int = 2) -> np.nda
 
 def decode_all(data: bytes, cuts: list[int] | None = None) -> tuple[list[int], int, int]:
     """Return (words, words lost, bytes discarded) of a stream cut into chunks at the given places."""
-    state, got, lost, discarded = StreamState(), [], 0, 0
+    state, got, lost, discarded = Ppk2Stream(), [], 0, 0
     edges = [0, *sorted(cuts or []), len(data)]
     for start, stop in itertools.pairwise(edges):
         chunk, state = decode_words(state, data[start:stop])

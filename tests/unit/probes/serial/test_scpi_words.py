@@ -6,7 +6,7 @@ import pytest
 
 from ipj_edge.errors import ProbeReadError
 from ipj_edge_probes.serial.scpi.line import parse_number, resolution
-from ipj_edge_probes.serial.scpi.models import UNKNOWN, Kind, find_model
+from ipj_edge_probes.serial.scpi.models import UNKNOWN, ScpiKind, find_model
 from ipj_edge_probes.serial.scpi.wt310_emulator import scientific
 
 
@@ -45,17 +45,17 @@ def test_resolution_is_one_step_of_the_last_digit(reply: str, step: float) -> No
 @pytest.mark.parametrize(
     ("identity", "kind", "power"),
     [
-        ("YOKOGAWA,WT310,C3QB12345E,F1.03", Kind.INTEGRATOR, ""),
-        ("RIGOL TECHNOLOGIES,DP832,DP8C,00.01.16", Kind.POWER, ":MEAS:POWE? {channel}"),
-        ("RIGOL TECHNOLOGIES,DL3021,DL3A,00.01", Kind.POWER, ":MEAS:POW?"),
-        ("Siglent Technologies,SPD3303X,SPD3X,1.01", Kind.POWER, "MEAS:POWE? {channel}"),
-        ("Siglent Technologies,SDL1020X,SDL,1.1", Kind.POWER, "MEAS:POW?"),
-        ("Keysight Technologies,N6705C,MY5,E.02", Kind.POWER, "MEAS:POW? (@{channel})"),
-        ("Agilent Technologies,E3631A,0,2.1", Kind.VOLTS_AND_AMPS, ""),
-        ("ITECH Ltd., IT6322A, 800, 1.0", Kind.POWER, "MEAS:POW?"),
+        ("YOKOGAWA,WT310,C3QB12345E,F1.03", ScpiKind.INTEGRATOR, ""),
+        ("RIGOL TECHNOLOGIES,DP832,DP8C,00.01.16", ScpiKind.POWER, ":MEAS:POWE? {channel}"),
+        ("RIGOL TECHNOLOGIES,DL3021,DL3A,00.01", ScpiKind.POWER, ":MEAS:POW?"),
+        ("Siglent Technologies,SPD3303X,SPD3X,1.01", ScpiKind.POWER, "MEAS:POWE? {channel}"),
+        ("Siglent Technologies,SDL1020X,SDL,1.1", ScpiKind.POWER, "MEAS:POW?"),
+        ("Keysight Technologies,N6705C,MY5,E.02", ScpiKind.POWER, "MEAS:POW? (@{channel})"),
+        ("Agilent Technologies,E3631A,0,2.1", ScpiKind.VOLTS_AND_AMPS, ""),
+        ("ITECH Ltd., IT6322A, 800, 1.0", ScpiKind.POWER, "MEAS:POW?"),
     ],
 )
-def test_each_instrument_is_asked_in_its_own_words(identity: str, kind: Kind, power: str) -> None:
+def test_each_instrument_is_asked_in_its_own_words(identity: str, kind: ScpiKind, power: str) -> None:
     model = find_model(identity)
     assert (model.kind, model.power) == (kind, power)
 
