@@ -143,7 +143,9 @@ def _bomb(arrays: dict[str, Any], rng: Random) -> bytes:
 
 
 def _no_archive(arrays: dict[str, Any], rng: Random) -> bytes:
-    return rng.choice((b"", b"PK", b"PK\x05\x06" + bytes(18), _member([1.0, 2.0]), b"\x80\x04K\x01.", rng.randbytes(300)))
+    return rng.choice(
+        (b"", b"PK", b"PK\x05\x06" + bytes(18), _member([1.0, 2.0]), b"\x80\x04K\x01.", rng.randbytes(300))
+    )
 
 
 _TRICKS: tuple[Callable[[dict[str, Any], Random], bytes], ...] = (

@@ -57,7 +57,17 @@ def _splice(data: bytes, rng: Random) -> bytes:
 
 def _insert(data: bytes, rng: Random) -> bytes:
     place = rng.randrange(len(data) + 1)
-    odd = (b"\x00", b"\x1b[2J", b"\xff\xfe", b"\xed\xa0\x80", b"\xef\xbb\xbf", b"\r", b"\n\n", b"[" * 3000, rng.randbytes(9))
+    odd = (
+        b"\x00",
+        b"\x1b[2J",
+        b"\xff\xfe",
+        b"\xed\xa0\x80",
+        b"\xef\xbb\xbf",
+        b"\r",
+        b"\n\n",
+        b"[" * 3000,
+        rng.randbytes(9),
+    )
     return data[:place] + rng.choice(odd) + data[place:]
 
 

@@ -25,7 +25,17 @@ from fuzz_kinds import KINDS, case_of
 DATA_BYTES = 2_000_000_000
 LIMIT_S = 20
 CANARY = b"nobody writes here"
-_CHANGES = ("os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.symlink", "os.link", "os.truncate", "os.chmod", "shutil.rmtree")
+_CHANGES = (
+    "os.mkdir",
+    "os.remove",
+    "os.rename",
+    "os.rmdir",
+    "os.symlink",
+    "os.link",
+    "os.truncate",
+    "os.chmod",
+    "shutil.rmtree",
+)
 _NETWORK = ("socket.connect", "socket.bind", "socket.getaddrinfo", "socket.sendto", "urllib.Request")
 _STARTS = ("os.system", "os.exec", "os.posix_spawn", "os.fork", "pickle.find_class")
 
@@ -42,19 +52,20 @@ class Watch:
         if self.within is None:
             return
         if event == "open":
-            path, mode, flags = arguments
-            if isinstance(path, str | bytes | Path) and (_writes(mode) or flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)):
-                self._check(path)
+            self._see_open(*arguments)
         elif event in _CHANGES:
             for path in arguments:
                 if isinstance(path, str | bytes | Path):
                     self._check(path)
         elif event in _NETWORK and not str(arguments).startswith("(<socket.socket fd=-1"):
             self.seen.append(("network", f"{event} {arguments!r}"[:300]))
-        elif event in _STARTS:
+        elif event in _STARTS or (event == "subprocess.Popen" and os.fsdecode(arguments[0]) != sys.executable):
             self.seen.append(("write", f"{event} {arguments!r}"[:300]))
-        elif event == "subprocess.Popen" and os.fsdecode(arguments[0]) != sys.executable:
-            self.seen.append(("write", f"started {arguments[0]!r}"))
+
+    def _see_open(self, path: Any, mode: Any, flags: int) -> None:
+        writes = _writes(mode) or flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+        if isinstance(path, str | bytes | Path) and writes:
+            self._check(path)
 
     def _check(self, path: Any) -> None:
         text = os.fsdecode(path)
@@ -111,7 +122,7 @@ def _judged(case: Case) -> Told:
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code, said = _CALLS.get(case.words[0], _cli)(case.words[1:])
-    except BaseException:
+    except BaseException:  # noqa: BLE001 # that is what is looked for
         return Told(outcome="traceback", note=traceback.format_exc()[-3000:])
     if code not in KINDS[case.kind].codes:
         return Told(outcome="code", note=f"exit {code}: {said or err.getvalue()[-500:]}")

@@ -11,7 +11,21 @@ from fuzz_bytes import NUMBERS, damaged
 from fuzz_trees import ODD_TEXTS
 
 SIZES = (-1, 0, 1, 2, 7, 2**16, 2**31 - 1, 2**31, 2**40, 2**63 - 1, -(2**63))
-_OPERATORS = ("Loop", "If", "Scan", "Custom", "", "Reshape", "Resize", "Tile", "Pad", "Cast", "Constant", "NonZero", "LSTM")
+_OPERATORS = (
+    "Loop",
+    "If",
+    "Scan",
+    "Custom",
+    "",
+    "Reshape",
+    "Resize",
+    "Tile",
+    "Pad",
+    "Cast",
+    "Constant",
+    "NonZero",
+    "LSTM",
+)
 
 
 def odd_onnx(data: bytes, rng: Random) -> tuple[bytes, dict[str, bytes], dict[str, str]]:
@@ -79,7 +93,9 @@ def _attribute(model: Any, rng: Random) -> None:
     from onnx import helper
 
     node = rng.choice(model.graph.node)
-    name = rng.choice(("pads", "strides", "dilations", "group", "kernel_shape", "transB", "alpha", "axis", "perm", "to"))
+    name = rng.choice(
+        ("pads", "strides", "dilations", "group", "kernel_shape", "transB", "alpha", "axis", "perm", "to")
+    )
     values = ([rng.choice(SIZES)] * rng.choice((1, 2, 4)), rng.choice(SIZES), 1e38, "text", [1.5, 2.5])
     for old in [each for each in node.attribute if each.name == name]:
         node.attribute.remove(old)
@@ -104,8 +120,10 @@ def _inner_graphs(model: Any, rng: Random) -> None:
     from onnx import helper
 
     inner = helper.make_graph([], "inner", [], [])
-    for level in range(rng.choice((1, 30, 90))):
-        node = helper.make_node("If", ["image"], [f"deep{level}"], then_branch=inner, else_branch=inner if level < 3 else None)
+    for level in range(rng.choice((1, 8, 24))):
+        node = helper.make_node(
+            "If", ["image"], [f"deep{level}"], then_branch=inner, else_branch=inner if level < 3 else None
+        )
         inner = helper.make_graph([node], "inner", [], [])
     model.graph.node.append(helper.make_node("If", ["image"], ["deep"], then_branch=inner))
 
@@ -121,7 +139,12 @@ def _functions(model: Any, rng: Random) -> None:
         calls = [helper.make_node(f"f{called}", ["a"], ["b"], domain="local")]
         if kind == "doubling":
             calls = [
-                helper.make_node(f"f{called}" if level < levels - 1 else "Relu", [taken], [made], domain="local" if level < levels - 1 else "")
+                helper.make_node(
+                    f"f{called}" if level < levels - 1 else "Relu",
+                    [taken],
+                    [made],
+                    domain="local" if level < levels - 1 else "",
+                )
                 for taken, made in (("a", "c"), ("c", "b"))
             ]
         model.functions.append(helper.make_function("local", f"f{level}", ["a"], ["b"], calls, imports))
@@ -147,10 +170,10 @@ def _outputs(model: Any, rng: Random) -> None:
     changes: tuple[Callable[[], object], ...] = (
         lambda: setattr(values[0], "name", rng.choice(_texts())),
         lambda: values.add().CopyFrom(values[0]),
-        lambda: values.pop(),
-        lambda: values[0].type.Clear(),
+        values.pop,
+        values[0].type.Clear,
         lambda: setattr(values[0].type.tensor_type, "elem_type", rng.choice((0, 8, 9, 10, 16, 17, 23, 77, -1))),
-        lambda: values[0].type.sequence_type.elem_type.tensor_type.SetInParent(),
+        values[0].type.sequence_type.elem_type.tensor_type.SetInParent,
     )
     rng.choice(changes)()
 
@@ -170,13 +193,29 @@ def _external(model: Any, rng: Random, files: dict[str, bytes], links: dict[str,
     tensor.ClearField("raw_data")
     tensor.data_location = 1
     location = rng.choice(
-        ("w.bin", "w.bin", "w.bin", "link.bin", "fifo", "../outside/canary", "/etc/passwd", "", ".", "a\x00b", "sub/../../w.bin")
+        (
+            "w.bin",
+            "w.bin",
+            "w.bin",
+            "link.bin",
+            "fifo",
+            "../outside/canary",
+            "/etc/passwd",
+            "",
+            ".",
+            "a\x00b",
+            "sub/../../w.bin",
+        )
     )
     files["w.bin"] = content
     if location == "link.bin":
         links["link.bin"] = rng.choice(("../outside/canary", "/dev/zero", "/etc/passwd", "link.bin", "w.bin"))
     offsets = ("0", "-1", "-4096", str(2**62), str(2**64), "x", "1.5", "", " 0", "4")
-    for key, value in (("location", location), ("offset", rng.choice(offsets)), ("length", rng.choice((*offsets, str(len(content)))))):
+    for key, value in (
+        ("location", location),
+        ("offset", rng.choice(offsets)),
+        ("length", rng.choice((*offsets, str(len(content))))),
+    ):
         if rng.random() < 0.8 or key == "location":
             entry = tensor.external_data.add()
             entry.key, entry.value = key, value
@@ -203,7 +242,7 @@ def odd_tflite(data: bytes, rng: Random) -> bytes:
         rng.choice(_TFLITE)(model, rng)
     try:
         return tflite_file.pack(model)
-    except Exception:  # what cannot be written is another case
+    except Exception:  # noqa: BLE001 # what cannot be written is another case
         return _flipped_words(data, rng)
 
 
@@ -213,7 +252,9 @@ def _flipped_words(data: bytes, rng: Random) -> bytes:
     for _ in range(rng.choice((1, 1, 2, 5))):
         place = 4 * rng.randrange(len(data) // 4)
         old = int.from_bytes(changed[place : place + 4], "little")
-        new = rng.choice((0, 1, 0xFFFFFFFF, 0x7FFFFFFF, 0x80000000, old + 4, old - 4, old ^ 1 << rng.randrange(32), old * 2))
+        new = rng.choice(
+            (0, 1, 0xFFFFFFFF, 0x7FFFFFFF, 0x80000000, old + 4, old - 4, old ^ 1 << rng.randrange(32), old * 2)
+        )
         changed[place : place + 4] = (new & 0xFFFFFFFF).to_bytes(4, "little")
     return bytes(changed)
 
@@ -275,7 +316,12 @@ def odd_xml(data: bytes, rng: Random) -> bytes:
         rng.choice(_XML)(root, rng)
     text = ElementTree.tostring(root, encoding="unicode")
     if rng.random() < 0.1:
-        odd = ("<a>" * 100_000, "<a>" * 100_000 + "</a>" * 100_000, _ENTITIES, '<!DOCTYPE net [<!ENTITY f SYSTEM "file:///etc/passwd">]>')
+        odd = (
+            "<a>" * 100_000,
+            "<a>" * 100_000 + "</a>" * 100_000,
+            _ENTITIES,
+            '<!DOCTYPE net [<!ENTITY f SYSTEM "file:///etc/passwd">]>',
+        )
         text = rng.choice(odd) + text
     if rng.random() < 0.1:
         return text.encode("utf-16")

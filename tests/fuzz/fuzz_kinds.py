@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import tomllib
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -13,6 +12,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 import numpy as np
+import tomllib
 from fuzz_archives import odd_archive
 from fuzz_bytes import damaged
 from fuzz_case import Case, files_of
@@ -79,10 +79,7 @@ def _with_hashes(files: dict[str, bytes], **fields: Any) -> dict[str, bytes]:
 def _manifest(seeds: Path, rng: Random) -> Case:
     files = dict(_bundle(seeds / rng.choice((ORT, ORT, OPENVINO, TFLITE, STAGED))))
     raw = files["b.ipj/manifest.json"]
-    if rng.random() < 0.25:
-        raw = damaged(raw, rng)
-    else:
-        raw = written_json(changed(json.loads(raw), rng), rng)
+    raw = damaged(raw, rng) if rng.random() < 0.25 else written_json(changed(json.loads(raw), rng), rng)
     files["b.ipj/manifest.json"] = _sealed(raw) if rng.random() < 0.9 else raw
     return Case(kind="manifest", files=files, words=("cli", rng.choice(("inspect", "verify", "verify")), "b.ipj"))
 
@@ -137,7 +134,8 @@ def _result(seeds: Path, rng: Random) -> Case:
     files = {"good.json": good, "odd.json": _json_file(json.loads(good), rng)}
     words = rng.choice(
         (
-            ("compare", "good.json", "odd.json"), ("compare", "odd.json", "good.json"), ("compare", "odd.json", "odd.json"),
+            ("compare", "good.json", "odd.json"), ("compare", "odd.json", "good.json"),
+            ("compare", "odd.json", "odd.json"),
             ("report", "odd.json", "-o", "page.html"), ("report", "good.json", "odd.json", "-o", "page.html"),
             ("pareto", "odd.json"), ("pareto", "good.json", "odd.json", "--json", "front.json"),
         )
@@ -147,7 +145,8 @@ def _result(seeds: Path, rng: Random) -> Case:
 
 def _tuned(seeds: Path, rng: Random) -> Case:
     odd = _json_file(json.loads(_seed(seeds / "tuned.json")), rng)
-    return Case(kind="tuned", files={"odd.json": odd}, words=("cli", "report", "odd.json", "-o", "page.html"))
+    files = {"good.json": _seed(seeds / "result.json"), "odd.json": odd}
+    return Case(kind="tuned", files=files, words=("cli", "report", "good.json", "odd.json", "-o", "page.html"))
 
 
 def _toml(name: str) -> Callable[[Path, Random], Case]:
@@ -174,9 +173,19 @@ def _trace(seeds: Path, rng: Random) -> Case:
     cells = ("", "nan", "1e999", "-inf", "x", '"a', "1_0", "٣", "1" * 5000, "\x00", "time_s", "_w", "#")
     for _ in range(rng.choice((1, 1, 3))):
         row = rng.choice(rows)
-        rng.choice((row.pop, lambda row=row: row.insert(0, rng.choice(cells)), lambda row=row: row.__setitem__(-1, rng.choice(cells))))() if row else row.append("")
+        rng.choice(
+            (
+                row.pop,
+                lambda row=row: row.insert(0, rng.choice(cells)),
+                lambda row=row: row.__setitem__(-1, rng.choice(cells)),
+            )
+        )() if row else row.append("")
     text = rng.choice(("\n", "\r", "\r\n", "\u2028")).join(",".join(row) for row in rows)
-    return Case(kind="trace", files={"t.csv": text.encode(rng.choice(("utf-8", "utf-8-sig", "utf-16")))}, words=("trace", "t.csv"))
+    return Case(
+        kind="trace",
+        files={"t.csv": text.encode(rng.choice(("utf-8", "utf-8-sig", "utf-16")))},
+        words=("trace", "t.csv"),
+    )
 
 
 def _data(seeds: Path, rng: Random) -> Case:

@@ -55,12 +55,21 @@ def _tiff(_data: bytes, rng: Random) -> bytes:
     """A TIFF whose directory claims odd sizes, strips outside the file, or itself as the next one."""
     sizes = (0, 1, 8, 70_000, 2**31, 2**32 - 1)
     tags = {
-        256: rng.choice(sizes), 257: rng.choice(sizes), 258: rng.choice((8, 1, 64, 0)), 259: rng.choice((1, 5, 7, 8, 99)),
+        256: rng.choice(sizes), 257: rng.choice(sizes), 258: rng.choice((8, 1, 64, 0)),
+        259: rng.choice((1, 5, 7, 8, 99)),
         262: rng.choice((1, 2, 3, 6, 99)), 273: rng.choice((8, 0, 2**32 - 1)), 277: rng.choice((1, 3, 4, 65535)),
         278: rng.choice(sizes), 279: rng.choice(sizes), 330: 8,
     }  # fmt: skip
-    entries = b"".join(struct.pack("<HHII", tag, rng.choice((3, 4, 4, 5, 13)), rng.choice((1, 1, 1, 2**31)), value) for tag, value in tags.items())
-    return b"II*\x00\x08\x00\x00\x00" + struct.pack("<H", len(tags)) + entries + struct.pack("<I", rng.choice((0, 8, 2**31)))
+    entries = b"".join(
+        struct.pack("<HHII", tag, rng.choice((3, 4, 4, 5, 13)), rng.choice((1, 1, 1, 2**31)), value)
+        for tag, value in tags.items()
+    )
+    return (
+        b"II*\x00\x08\x00\x00\x00"
+        + struct.pack("<H", len(tags))
+        + entries
+        + struct.pack("<I", rng.choice((0, 8, 2**31)))
+    )
 
 
 def _webp(data: bytes, rng: Random) -> bytes:
@@ -71,7 +80,20 @@ def _webp(data: bytes, rng: Random) -> bytes:
 
 def _bmp(_data: bytes, rng: Random) -> bytes:
     sizes = (0, 1, -1, 70_000, 2**31 - 1, -(2**31))
-    head = struct.pack("<IiiHHIIiiII", 40, rng.choice(sizes), rng.choice(sizes), 1, rng.choice((1, 8, 24, 32, 99)), rng.choice((0, 1, 3, 9)), 0, 0, 0, rng.choice((0, 2**31)), 0)
+    head = struct.pack(
+        "<IiiHHIIiiII",
+        40,
+        rng.choice(sizes),
+        rng.choice(sizes),
+        1,
+        rng.choice((1, 8, 24, 32, 99)),
+        rng.choice((0, 1, 3, 9)),
+        0,
+        0,
+        0,
+        rng.choice((0, 2**31)),
+        0,
+    )
     return b"BM" + struct.pack("<IHHI", 54, 0, 0, rng.choice((54, 0, 2**31))) + head + bytes(100)
 
 
@@ -88,9 +110,38 @@ def _other(data: bytes, rng: Random) -> bytes:
         return damaged(stream.getvalue(), rng) if rng.random() < 0.5 else stream.getvalue()
     eps = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n(touch x) system\n"
     svg = b"<svg xmlns='http://www.w3.org/2000/svg'/>"
-    return rng.choice((eps, svg, b"", b"\x00" * 9, b"BM", b"GIF89a", b"RIFF", b"II*\x00", b"P6 9999999 9999999 255\n", b"#!/bin/sh\n", data[::-1]))
+    return rng.choice(
+        (
+            eps,
+            svg,
+            b"",
+            b"\x00" * 9,
+            b"BM",
+            b"GIF89a",
+            b"RIFF",
+            b"II*\x00",
+            b"P6 9999999 9999999 255\n",
+            b"#!/bin/sh\n",
+            data[::-1],
+        )
+    )
 
 
 _TRICKS: tuple[Callable[[bytes, Random], bytes], ...] = (
-    *(damaged, damaged, damaged, damaged, _png_bomb, _png_bomb, _png_chunks, _gif, _tiff, _tiff, _webp, _bmp, _other, _other),
+    *(
+        damaged,
+        damaged,
+        damaged,
+        damaged,
+        _png_bomb,
+        _png_bomb,
+        _png_chunks,
+        _gif,
+        _tiff,
+        _tiff,
+        _webp,
+        _bmp,
+        _other,
+        _other,
+    ),
 )

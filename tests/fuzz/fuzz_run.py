@@ -41,7 +41,7 @@ def label(told: Told) -> str:
     places = re.findall(r'File ".*?/([\w./-]+)", line (\d+)', told.note)
     last = told.note.strip().splitlines()[-1]
     ours = [f"{name}:{line}" for name, line in places if "ipj_edge" in name]
-    return f"traceback: {ours[-1] if ours else ''} {last[:100]}"
+    return f"traceback: {ours[-1] if ours else ''} {last.split(':')[0][:100]}"
 
 
 def keep(case: Case, told: Told, found: Path = FOUND) -> Path:
@@ -63,40 +63,51 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--no-keep", action="store_true", help="Print only.")
     given = parser.parse_args()
-    labels: Counter[tuple[str, str]] = Counter()
-    ended: Counter[tuple[str, str]] = Counter()
-    seconds: Counter[str] = Counter()
-    examples: dict[tuple[str, str], tuple[int, str]] = {}
+    account = _Account(given.seed, tuple(given.kind), keeps=not given.no_keep)
     with tempfile.TemporaryDirectory(prefix="fuzz-") as name:
         seeds, folder = Path(name) / "seeds", Path(name) / "work"
         seeds.mkdir()
         folder.mkdir()
         make_seeds(seeds)
-        for question, kind, told in run_all(questions(given.cases, given.seed, tuple(given.kind)), seeds, folder, given.workers):
-            case = None if kind else case_of(seeds, given.seed, question["number"], tuple(given.kind))
-            kind = kind or (case.kind if case else "")
-            ended[kind, told.outcome if told.outcome != "clean" else told.note[:6]] += 1
-            seconds[kind] += told.seconds
-            if failed(kind, told):
-                key = kind, label(told)
-                labels[key] += 1
-                if key not in examples:
-                    examples[key] = question["number"], told.note
-                    case = case or case_of(seeds, given.seed, question["number"], tuple(given.kind))
-                    kept = "" if given.no_keep else f" kept as {keep(case, told).name}"
-                    print(f"--- {kind} case {question['number']}: {told.outcome}{kept}\n{told.note[-1500:]}", flush=True)
-    _print(labels, ended, seconds, examples)
-    return 1 if labels else 0
+        asked = questions(given.cases, given.seed, account.kinds)
+        for question, kind, told in run_all(asked, seeds, folder, given.workers):
+            account.add(seeds, question["number"], kind, told)
+    account.show()
+    return 1 if account.failures else 0
 
 
-def _print(labels: Counter[tuple[str, str]], ended: Counter[tuple[str, str]], seconds: Counter[str], examples: dict[tuple[str, str], tuple[int, str]]) -> None:
-    print("\n=== ends")
-    for kind in sorted({kind for kind, _ in ended}):
-        outcomes = {outcome: count for (each, outcome), count in sorted(ended.items()) if each == kind}
-        print(f"{kind}: {outcomes}, {seconds[kind] / sum(outcomes.values()):.3f} s a case")
-    print("\n=== failures")
-    for (kind, text), count in sorted(labels.items(), key=lambda item: -item[1]):
-        print(f"{count:5} {kind}: {text} (case {examples[kind, text][0]})")
+class _Account:
+    """What came of the cases of a run."""
+
+    def __init__(self, seed: int, kinds: tuple[str, ...], *, keeps: bool) -> None:
+        self.kinds, self.failures = kinds, Counter[tuple[str, str]]()
+        self._seed, self._keeps = seed, keeps
+        self._ended, self._seconds = Counter[tuple[str, str]](), Counter[str]()
+        self._first: dict[tuple[str, str], int] = {}
+
+    def add(self, seeds: Path, number: int, kind: str, told: Told) -> None:
+        """Count a case; keep the first of each label of those that failed."""
+        case = case_of(seeds, self._seed, number, self.kinds) if told.outcome != "clean" else None
+        named = kind or (case.kind if case else "")
+        self._ended[named, told.outcome if told.outcome != "clean" else told.note[:6]] += 1
+        self._seconds[named] += told.seconds
+        if case is None or not failed(named, told):
+            return
+        key = named, label(told)
+        self.failures[key] += 1
+        if key not in self._first:
+            self._first[key] = number
+            kept = f" kept as {keep(case, told).name}" if self._keeps else ""
+            print(f"--- {named} case {number}: {told.outcome}{kept}\n{told.note[-1500:]}", flush=True)
+
+    def show(self) -> None:
+        """Print how each kind ended, and what failed, most first."""
+        for kind in sorted({kind for kind, _ in self._ended}):
+            outcomes = {outcome: count for (each, outcome), count in sorted(self._ended.items()) if each == kind}
+            print(f"{kind}: {outcomes}, {self._seconds[kind] / sum(outcomes.values()):.3f} s a case")
+        print(f"=== {sum(self.failures.values())} failures")
+        for (kind, text), count in self.failures.most_common():
+            print(f"{count:5} {kind}: {text} (case {self._first[kind, text]})")
 
 
 if __name__ == "__main__":

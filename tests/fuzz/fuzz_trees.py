@@ -17,7 +17,8 @@ class Raw(str):
 
 ODD_TEXTS = (
     "", " ", ".", "..", "../outside/canary", "/etc/passwd", "/dev/zero", "a\x00b", "\x1b[31mred\x1b[0m", "a\nb", "\r",
-    "\u202eabc", "é" * 200, "x" * 300, "x" * 100_000, "a/" * 2000, "C:\\x", "%s%n", "{0}", "$(touch x)", "nan", "object",
+    "\u202eabc", "é" * 200, "x" * 300, "x" * 100_000, "a/" * 2000, "C:\\x", "%s%n", "{0}", "$(touch x)", "nan",
+    "object",
     "O", "float128", "V8", "datetime64[s]", ">f4", "int4", "float8", "str", "fp64", "manifest.json", "golden.npz",
 )  # fmt: skip
 ODD_VALUES: tuple[Tree, ...] = (
@@ -62,7 +63,12 @@ def written_toml(tree: Tree, rng: Random) -> bytes:
     if rng.random() < 0.15 and lines:
         lines.insert(rng.randrange(len(lines)), rng.choice(lines))
     if rng.random() < 0.1:
-        odd = ("x = " + "[" * 100_000, "x = " + "{a=" * 2000, "a" + ".a" * 5000 + " = 1", "[" + ".".join("a" * 3000) + "]")
+        odd = (
+            "x = " + "[" * 100_000,
+            "x = " + "{a=" * 2000,
+            "a" + ".a" * 5000 + " = 1",
+            "[" + ".".join("a" * 3000) + "]",
+        )
         lines.append(rng.choice(odd))
     return "\n".join(lines).encode("utf-8", "surrogatepass")
 
@@ -79,7 +85,11 @@ def _some_place(tree: Tree, rng: Random) -> Place:
     holder, key = [tree], 0
     while True:
         inner = holder[key]
-        if not isinstance(inner, dict | list) or not inner or (holder is not None and rng.random() < 0.2 and inner is not tree):
+        if (
+            not isinstance(inner, dict | list)
+            or not inner
+            or (holder is not None and rng.random() < 0.2 and inner is not tree)
+        ):
             return holder, key
         holder, key = inner, rng.choice(list(inner) if isinstance(inner, dict) else range(len(inner)))
 
@@ -153,7 +163,9 @@ def _toml_table(table: Tree, name: str, lines: list[str]) -> None:
         return
     inner = {key: value for key, value in table.items() if isinstance(value, dict) and value}
     arrays = {key: value for key, value in table.items() if isinstance(value, list) and value and _tables(value)}
-    lines += [f"{_toml_key(key)} = {_toml(value)}" for key, value in table.items() if key not in inner and key not in arrays]
+    lines += [
+        f"{_toml_key(key)} = {_toml(value)}" for key, value in table.items() if key not in inner and key not in arrays
+    ]
     for key, value in inner.items():
         lines.append(f"[{name}{_toml_key(key)}]")
         _toml_table(value, f"{name}{_toml_key(key)}.", lines)

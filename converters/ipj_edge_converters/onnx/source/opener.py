@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ipj_edge.errors import SourceError, reading
 from ipj_edge.protocols import SourceOpener, SourceRequest
 from ipj_edge.values import TensorSpec
 from ipj_edge_converters.onnx.files import set_dimension
@@ -37,6 +38,10 @@ class OnnxOpener:
             UnsupportedError: it needs operators that no engine has on its own; names them.
         """
         path = Path(request.location)
+        with reading(f"'{path.name}'", SourceError):
+            return self._open(path, request)
+
+    def _open(self, path: Path, request: SourceRequest) -> OnnxSource:
         model, sha256 = read_onnx(path)
         precision = precision_of(model)
         model, notes = _plain(model, request, path.stem)

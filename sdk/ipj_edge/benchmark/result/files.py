@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from ipj_edge.benchmark.result.schema import RESULT_VERSION, BenchResult
-from ipj_edge.errors import DataError, DestinationError, first_line
+from ipj_edge.errors import DataError, DestinationError, first_line, reading
 from ipj_edge.protocols import Array
 from ipj_edge.writing import check_writable, replacing
 
@@ -22,10 +22,11 @@ def read_result(path: Path) -> BenchResult:
     Raises:
         DataError: missing, damaged, no result at all, or of a newer version.
     """
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"cannot read the result {path}: {error.strerror}") from error
+    with reading(f"the result {path}", DataError):
+        return _parsed(path, path.read_bytes())
+
+
+def _parsed(path: Path, content: bytes) -> BenchResult:
     try:
         head = msgspec.json.decode(content)
         version = head.get("version") if isinstance(head, dict) and "results" in head else None
