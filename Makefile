@@ -38,7 +38,7 @@ docs: .venv/.installed
 	$(BIN)/python docs/rooms.py
 
 benchmarks: .venv/.installed
-	for script in $$(ls benchmarks/*/*.py | grep -v shared | sed 's#/#.#g; s#\.py$$##'); do \
+	for script in $$(grep -l '^if __name__ == "__main__":' benchmarks/*/*.py | sed 's#/#.#g; s#\.py$$##'); do \
 	    echo "== $$script"; $(BIN)/python -m $$script || exit 1; done
 
 # torch is named with its exact version, so that pip takes the build that constraints.txt was made with.

@@ -110,12 +110,15 @@ def _cell(outcome: Mapping[str, Any]) -> str:
     if outcome["error"] is not None:
         return f"refused {outcome['exit_code']}: {outcome['error']}"
     manifest = json.loads((Path(outcome["bundle"]) / "manifest.json").read_text())
-    worst = max(figures["relative_l2"] for figures in manifest["parity"]["outputs"])
+    figures = manifest["parity"]["outputs"]
+    distances = [each["relative_l2"] for each in figures if each.get("relative_l2") is not None]
+    shares = [each["agreement"] for each in figures if each.get("agreement") is not None]
+    worst = f"{max(distances):.0e}" if distances else f"agreement {min(shares):.0%}" if shares else "not judged"
     accuracy = "" if outcome["accuracy"] is None else f"{outcome['accuracy']['bundle']:.3f}, "
     proxy = manifest["parity"]["verified_on"].removeprefix("proxy:")
     on = "" if proxy == "target" else f", by {proxy}"
     scheme = " dynamic" if manifest.get("scheme") == "dynamic" else ""
-    return f"{outcome['precision']}{scheme}: {accuracy}{worst:.0e}{on}"
+    return f"{outcome['precision']}{scheme}: {accuracy}{worst}{on}"
 
 
 def table(rows: Mapping[str, Mapping[str, str]], targets: Sequence[str]) -> str:

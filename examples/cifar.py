@@ -97,11 +97,6 @@ def resnet56() -> nn.Module:
     return ResNet(9)
 
 
-def build_multi_exit() -> MultiExit:
-    """Return a ResNet-20 with exits behind its first and second group: logits exit_1, exit_2 and final."""
-    return attach_exits(resnet20())
-
-
 def attach_exits(backbone: nn.Module) -> MultiExit:
     """Add exits behind ``layer1`` and ``layer2`` of one of these networks."""
     return MultiExit.attach(backbone, {"layer1": "auto", "layer2": "auto"}, example=torch.zeros(2, 3, 32, 32))

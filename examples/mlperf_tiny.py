@@ -19,9 +19,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ipj_edge.benchmark.compare.quality_targets import WINDOW_S, WINDOWS, tiny_row
+from ipj_edge.benchmark.compare.quality_targets import WINDOW_S, WINDOWS, tiny_form
 from ipj_edge.benchmark.result.files import read_result
+from ipj_edge.benchmark.result.schema import Entry, QualityTarget
 from ipj_edge.conversion import ConvertRequest, convert
+from ipj_edge.units import joules_text
 from ipj_edge.values import Meaning
 
 # Task: model file, what its output holds, metric, quality target (MLPerf Tiny, arXiv 2106.07597, table 1).
@@ -103,9 +105,25 @@ def prepare(folder: Path, into: Path, *, window_s: float = WINDOW_S) -> Path:
             print(f"{task}: its data have no labels here, so its quality is not judged", file=sys.stderr)
         sweeps.append(sweep)
     # Five windows whatever their spread: the duration is up once they are measured.
-    head = f'name = "MLPerf Tiny"\nrounds = 1\nwindows = {WINDOWS}\nwindow = "{window_s:g}s"\nduration = "1s"\n\n'
+    window = f"{window_s:g}s"
+    head = f'name = "MLPerf Tiny"\nrounds = 1\nwindows = {WINDOWS}\nwindow = "{window}"\nduration = "{window}"\n\n'
     (into / "suite.toml").write_text(head + "\n".join(sweeps))
     return into / "suite.toml"
+
+
+def tiny_row(entry: Entry) -> str:
+    """Write an entry as a line of a table: name, quality, inf/s, joules."""
+    form = tiny_form(entry)
+    quality = ", ".join(_verdict(target) for target in entry.targets) or "no target"
+    energy = "—" if form.joules_per_inference is None else f"{joules_text(form.joules_per_inference)}/inf"
+    note = "" if form.by_the_rules else f" ({form.reason})"
+    return f"{entry.bundle:<44} {quality:<44} {form.inferences_per_s:10,.1f} inf/s  {energy}{note}"
+
+
+def _verdict(target: QualityTarget) -> str:
+    if target.met is None or target.value is None:
+        return f"{target.figure} not judged"
+    return f"{target.figure} {target.value:.4f} {'≥' if target.met else '<'} {target.least:g}"
 
 
 def main(arguments: list[str]) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from ipj_edge.bundles.manifest import StageSpec
+from ipj_edge.bundles.sealed_files import SealedFile
 from ipj_edge.protocols import ConversionTask, StageFiles
 from ipj_edge.values import Precision, TensorSpec
 from ipj_edge_converters.tflite.convert import ToTflite
@@ -90,7 +91,11 @@ def open_session(files: StageFiles, precision: Precision, folder: Path) -> Tflit
     )
     engine = find_engine(installed_versions())
     assert engine is not None, "no engine is installed: pip install 'ipj-edge[tflite-cpu]'"
-    return TfliteSession(folder / precision / files.file, stage, engine=engine, threads=1)
+    file = folder / precision / files.file
+    copy = SealedFile(file.name, file.stat().st_size)
+    with file.open("rb") as stream:
+        copy.take(stream.fileno())
+    return TfliteSession(copy, stage, engine=engine, threads=1)
 
 
 def bare_call(path: Path, feed: np.ndarray) -> Callable[[], Any]:

@@ -137,12 +137,14 @@ class ParityError(ConversionError):
 
     Attributes:
         failures: One line for every check that failed.
+        remedies: What to do about them; empty where nobody knows.
     """
 
-    def __init__(self, failures: tuple[str, ...]) -> None:
-        self.failures = failures
+    def __init__(self, failures: tuple[str, ...], remedies: tuple[str, ...] = ()) -> None:
+        self.failures, self.remedies = failures, remedies
         shown = "; ".join(failures[:3]) + (f"; and {len(failures) - 3} more" if len(failures) > 3 else "")
-        super().__init__(f"the converted model answers differently from its source: {shown}")
+        what_to_do = "".join(f"; {remedy}" for remedy in remedies)
+        super().__init__(f"the converted model answers differently from its source: {shown}{what_to_do}")
 
 
 class EngineCrashError(ConversionError):
@@ -252,7 +254,7 @@ def message_lines(error: BaseException) -> list[str]:
         text = str(error)
     except Exception:  # noqa: BLE001 # an outsider's error may fail to say itself
         text = ""
-    return [line.strip() for line in text.splitlines() if line.strip()] or [type(error).__name__]
+    return [" ".join(line.split()) for line in text.splitlines() if line.strip()] or [type(error).__name__]
 
 
 def first_line(error: BaseException, *, limit: int = 300) -> str:
@@ -264,6 +266,20 @@ def typed_line(error: BaseException, *, limit: int = 300) -> str:
     """Return `first_line` behind the name of the error's class: ``ValueError: shapes differ``."""
     name, line = type(error).__name__, message_lines(error)[0]
     return _cut(name if line == name else f"{name}: {line}", limit)
+
+
+def telling_line(error: BaseException, noise: tuple[str, ...], *, last: bool = False, limit: int = 300) -> str:
+    """Return the line of an engine's message that says what is wrong.
+
+    Args:
+        error: What the engine raised.
+        noise: Beginnings of lines that say nothing: places in its source, headings.
+        last: Look from the end, for engines that tell the cause after its consequences.
+        limit: Most characters.
+    """
+    lines = [line.lstrip("- ") or line for line in message_lines(error)]
+    told = [line for line in lines if not line.startswith(noise)] or lines
+    return _cut(told[-1] if last else told[0], limit)
 
 
 def _cut(line: str, limit: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -29,6 +30,15 @@ def default_threads(root: Path = Path("/")) -> int:
     quota = cpu_quota(root)
     limit = affinity() if quota is None else min(affinity(), math.floor(quota))
     return max(1, limit)
+
+
+def available_memory(root: Path = Path("/")) -> int:
+    """Return the bytes of memory that this process could still use: of the machine, or of its cgroup if less."""
+    import psutil
+
+    free = int(psutil.virtual_memory().available)
+    left = [more for folder in _cgroup_folders(root, "memory") if (more := _folder_memory(folder)) is not None]
+    return max(0, min([free, *left]))
 
 
 def cpu_flags(root: Path = Path("/")) -> frozenset[str]:
@@ -86,8 +96,8 @@ def _cpuinfo(root: Path, keys: tuple[str, ...]) -> str:
     return ""
 
 
-def _cgroup_folders(root: Path) -> list[Path]:
-    """Return the folders, from this process's cgroup up to the top, that may carry a CPU quota."""
+def _cgroup_folders(root: Path, controller: str = "cpu") -> list[Path]:
+    """Return the folders, from this process's cgroup up to the top, that may carry a controller's limit."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -97,9 +107,9 @@ def _cgroup_folders(root: Path) -> list[Path]:
         _, controllers, path = line.split(":", 2)
         mount = root / "sys/fs/cgroup"
         if controllers:
-            if "cpu" not in controllers.split(","):
+            if controller not in controllers.split(","):
                 continue
-            mount = mount / "cpu"
+            mount = mount / controller
         inner = mount / path.lstrip("/")
         folders += [folder for folder in (inner, *inner.parents) if folder.is_relative_to(mount)]
     return folders
@@ -116,4 +126,17 @@ def _folder_quota(folder: Path) -> float | None:
             return quota_us / period_us if quota_us > 0 else None
     except (OSError, ValueError):
         return None
+    return None
+
+
+def _folder_memory(folder: Path) -> int | None:
+    """Return the bytes a cgroup may still use; its file cache gives way. None without a limit (v2 and v1)."""
+    for limit, used, cache in (
+        ("memory.max", "memory.current", "inactive_file"),
+        ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    ):
+        with suppress(OSError, ValueError):
+            most = int((folder / limit).read_text())
+            rows = dict(row.split() for row in (folder / "memory.stat").read_text().splitlines())
+            return most - int((folder / used).read_text()) + int(rows.get(cache, 0))
     return None

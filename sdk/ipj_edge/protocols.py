@@ -42,6 +42,7 @@ class SourceRequest(msgspec.Struct, frozen=True, kw_only=True):
         output_names: Names for the outputs, in order; empty keeps the source's own.
         workdir: Folder for intermediate files; lives as long as the source.
         max_batch: Largest batch a dynamic batch axis has to take.
+        examples: Real inputs by name, where data are given as arrays: a setting among them says how large outputs are.
     """
 
     location: str
@@ -50,6 +51,7 @@ class SourceRequest(msgspec.Struct, frozen=True, kw_only=True):
     output_names: tuple[str, ...] = ()
     workdir: Path
     max_batch: int = 32
+    examples: dict[str, Any] = {}
 
 
 class Source(Protocol):
@@ -130,6 +132,17 @@ class TfliteForm(Protocol):
 
     def tflite_path(self) -> Path:
         """Return the path of the file; inputs and outputs have the source's names in its signature or tensors."""
+
+
+@runtime_checkable
+class SizedSource(Protocol):
+    """A source that may take one size along its first axis only.
+
+    Attributes:
+        only_size: Why it takes no other size, in words; empty where any number of samples can be run.
+    """
+
+    only_size: str
 
 
 @runtime_checkable
@@ -409,6 +422,19 @@ class Target(Protocol):
             TargetUnavailableError: a setting cannot be had as requested and no fall-back is allowed.
             BundleError: the engine refuses the file.
         """
+
+
+@runtime_checkable
+class ChecksFiles(Protocol):
+    """A target that loads sealed copies of a bundle's files (`ipj_edge.bundles.sealed_files.seal_file`).
+
+    It checks the hash of what it loads, so that nobody has to hash the files before it does.
+
+    Attributes:
+        checks_files: True; what a target's sessions are made of is then not hashed a second time.
+    """
+
+    checks_files: bool
 
 
 @runtime_checkable

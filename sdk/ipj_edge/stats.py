@@ -53,20 +53,6 @@ def student_t_quantile(probability: float, degrees: float) -> float:
     return (low + high) / 2
 
 
-def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
-    """Return the mean of independent values with its Student t interval.
-
-    Raises:
-        DataError: fewer than two values, or one that is not finite.
-    """
-    sample = np.asarray(values, dtype=np.float64)
-    if sample.size < 2 or not np.isfinite(sample).all():
-        raise DataError(f"an interval needs at least two finite values, got {list(values)}")
-    mean = float(sample.mean())
-    half = t_half_width(float(sample.std(ddof=1)), sample.size, confidence)
-    return Interval(value=mean, low=mean - half, high=mean + half)
-
-
 def t_half_width(deviation: float, count: int, confidence: float = CONFIDENCE) -> float:
     """Return the half width of a mean's t interval from the sample's standard deviation."""
     return student_t_quantile((1 + confidence) / 2, count - 1) * deviation / math.sqrt(count)

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from ipj_edge.bundles.manifest import Bundle
+from ipj_edge.bundles.sealed_files import seal_file
 from ipj_edge.errors import MissingDependencyError, TargetUnavailableError, first_line
 from ipj_edge.protocols import HasProxy, Session, Target
 from ipj_edge.values import Availability, Boundary, Precision, Settings
@@ -37,6 +38,7 @@ class Edgetpu:
     # The host's own sensors do not see what a stick or a module on the bus draws.
     boundaries: tuple[Boundary, ...] = ("board", "wall")
     proxy: str | None = "tflite-cpu"
+    checks_files = True
 
     def availability(self) -> Availability:
         """Say whether there are an engine, libedgetpu and an Edge TPU; loads no model."""
@@ -69,7 +71,7 @@ class Edgetpu:
         keeps_resources = any(tensor.kind == "resource" for tensor in bundle.manifest.state)
         return tuple(
             EdgetpuSession(
-                bundle.path / stage.file, stage, engine=engine, threads=threads, keeps_resources=keeps_resources
+                seal_file(bundle, stage.file), stage, engine=engine, threads=threads, keeps_resources=keeps_resources
             )
             for stage in bundle.manifest.stages
         )
@@ -82,7 +84,7 @@ class EdgetpuSession(TfliteSession):
     """
 
     def _open(self) -> Any:
-        return open_interpreter(self._path, self._engine, threads=self._threads, delegate=_delegate(self._engine))
+        return open_interpreter(self._copy, self._engine, threads=self._threads, delegate=_delegate(self._engine))
 
     def _bind(self, interpreter: Any) -> None:
         super()._bind(interpreter)

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import re
 from importlib.metadata import distributions
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ipj_edge import host
-from ipj_edge.bundles.manifest import Bundle, StageSpec
+from ipj_edge.bundles.manifest import GOLDEN_NAME, Bundle, StageSpec
+from ipj_edge.bundles.placement import PLACEMENT_NAME
+from ipj_edge.bundles.sealed_files import seal_file
 from ipj_edge.errors import (
     BundleError,
     IpjEdgeError,
     MissingDependencyError,
     TargetError,
     TargetUnavailableError,
+    message_lines,
 )
 from ipj_edge.plugins import needs
 from ipj_edge.protocols import Array, Feeds, Session, Target
@@ -41,6 +44,7 @@ class OnnxruntimeCpu:
     engine = "onnxruntime"
     precisions: tuple[Precision, ...] = ("fp32", "int8")
     boundaries: tuple[Boundary, ...] = ("package", "board", "wall")
+    checks_files = True
 
     def availability(self) -> Availability:
         """Say whether onnxruntime is installed, and whether two of its packages have overwritten each other."""
@@ -75,7 +79,7 @@ class OnnxruntimeCpu:
         sessions = []
         for stage in bundle.manifest.stages:
             options = session_options(onnxruntime, settings)
-            loaded = load(onnxruntime, bundle.path / stage.file, options, [PROVIDER])
+            loaded = load(onnxruntime, bundle, stage.file, options, [PROVIDER])
             effective = _effective(onnxruntime, loaded, settings, _EXECUTION_PRECISION[stage.precision])
             sessions.append(OnnxruntimeSession(stage, loaded, effective))
         return tuple(sessions)
@@ -102,16 +106,42 @@ def session_options(onnxruntime: Any, settings: Settings) -> Any:
     return options
 
 
-def load(onnxruntime: Any, file: Path, options: Any, providers: list[Any]) -> Any:
-    """Open a file.
+def load(onnxruntime: Any, bundle: Bundle, name: str, options: Any, providers: list[Any]) -> Any:
+    """Open the sealed copy of a file, and of the weights beside it. The engine copies all it needs.
 
     Raises:
-        BundleError: onnxruntime refuses it.
+        BundleError: a file is damaged, or onnxruntime refuses it.
+        TargetUnavailableError: there is no memory for it.
     """
+    copy = seal_file(bundle, name)
+    weights = [seal_file(bundle, each) for each in _external(bundle, name)]
     try:
-        return onnxruntime.InferenceSession(str(file), options, providers=providers)
+        if weights:
+            inside = [str(PurePosixPath(each.name).relative_to(PurePosixPath(name).parent)) for each in weights]
+            mapped = [each.mapped() for each in weights]
+            options.add_external_initializers_from_files_in_memory(inside, mapped, [len(each) for each in mapped])
+        return onnxruntime.InferenceSession(str(copy.path), options, providers=providers)
     except engine_errors() as error:
-        raise BundleError(f"onnxruntime cannot load '{file.name}': {one_line(error, file)}") from error
+        file = bundle.path / name
+        raise BundleError(f"onnxruntime cannot load '{file.name}': {engine_message(error, file, copy.path)}") from error
+    finally:
+        for each in (copy, *weights):
+            each.close()
+
+
+def _external(bundle: Bundle, name: str) -> tuple[str, ...]:
+    """Return the recorded files that may hold weights of a program: beside or below it, and no file of other use."""
+    manifest = bundle.manifest
+    programs = {file for stage in manifest.stages for file in (stage.file, stage.proxy_file)}
+    others = {*programs, name, GOLDEN_NAME, PLACEMENT_NAME}
+    beside = PurePosixPath(name).parent
+    return tuple(
+        record.path
+        for record in manifest.files
+        if record.path not in others
+        and not record.path.endswith(".onnx")
+        and PurePosixPath(record.path).is_relative_to(beside)
+    )
 
 
 def engine_errors() -> tuple[type[Exception], ...]:
@@ -123,9 +153,14 @@ def engine_errors() -> tuple[type[Exception], ...]:
     return (RuntimeError, ValueError, *own)
 
 
-def one_line(error: Exception, file: Path) -> str:
-    """Return an engine's message on one line, without codes and without the path of this machine."""
-    text = " ".join(str(error).split()).replace(str(file), file.name).replace(f"{file.parent}/", "")
+def engine_message(error: Exception, file: Path, copy: Path | None = None) -> str:
+    """Return an engine's message on one line, without codes and without the path of this machine or of its copy."""
+    text = (
+        " ".join(message_lines(error))
+        .replace(str(copy or file), file.name)
+        .replace(str(file), file.name)
+        .replace(f"{file.parent}/", "")
+    )
     return _CODE.sub("", text.rpartition("[ONNXRuntimeError] : ")[2])[:300]
 
 
@@ -254,7 +289,7 @@ class OnnxruntimeSession:
     def _explained(self, error: Exception, feeds: Feeds) -> IpjEdgeError:
         self._opened()
         check_feeds(self.stage, feeds)
-        return TargetError(f"onnxruntime failed on '{self.stage.name}': {one_line(error, Path(self.stage.file))}")
+        return TargetError(f"onnxruntime failed on '{self.stage.name}': {engine_message(error, Path(self.stage.file))}")
 
 
 def _bind(bind: Any, name: str, memory: Array) -> None:

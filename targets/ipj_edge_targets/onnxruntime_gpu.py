@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
-from pathlib import Path
 from typing import Any
 
 from ipj_edge import host
@@ -21,7 +20,7 @@ from ipj_edge.protocols import HasProxy, Session, Target
 from ipj_edge.values import Availability, Boundary, EffectiveSettings, Precision, Settings
 from ipj_edge_targets.fallback import require, wanted_threads
 from ipj_edge_targets.nvidia_driver import why_no_gpu
-from ipj_edge_targets.onnxruntime_cpu import OnnxruntimeSession, load, one_line, session_options
+from ipj_edge_targets.onnxruntime_cpu import OnnxruntimeSession, engine_message, load, session_options
 
 _NAME = "onnxruntime-gpu"
 _CUDA, _TENSORRT = "CUDAExecutionProvider", "TensorrtExecutionProvider"
@@ -39,6 +38,7 @@ class OnnxruntimeGpu:
     engine = "onnxruntime-gpu"
     precisions: tuple[Precision, ...] = ("fp32", "fp16", "int8")
     boundaries: tuple[Boundary, ...] = ("gpu", "module")
+    checks_files = True
     proxy: str | None = "onnxruntime-cpu"
 
     def availability(self) -> Availability:
@@ -71,10 +71,7 @@ class OnnxruntimeGpu:
             raise TargetUnavailableError(f"'{self.name}' cannot be used here: {found.reason}{fix}")
         onnxruntime = _import_onnxruntime()
         wanted = bundle.manifest.requires.providers or _DEFAULT
-        return tuple(
-            _open_stage(onnxruntime, bundle.path / stage.file, stage, wanted, settings)
-            for stage in bundle.manifest.stages
-        )
+        return tuple(_open_stage(onnxruntime, bundle, stage, wanted, settings) for stage in bundle.manifest.stages)
 
 
 def _import_onnxruntime() -> Any:
@@ -84,7 +81,7 @@ def _import_onnxruntime() -> Any:
 
 
 def _open_stage(
-    onnxruntime: Any, file: Path, stage: StageSpec, wanted: tuple[ProviderSpec, ...], settings: Settings
+    onnxruntime: Any, bundle: Bundle, stage: StageSpec, wanted: tuple[ProviderSpec, ...], settings: Settings
 ) -> OnnxruntimeSession:
     options = session_options(onnxruntime, settings)
     options.log_severity_level = _LOG_NOTHING
@@ -95,7 +92,7 @@ def _open_stage(
     # Without the CPU in the list onnxruntime would refuse, not fall back, where that is allowed.
     providers += [("CPUExecutionProvider", {})] if settings.allow_fallback else []
     with _quiet(onnxruntime):
-        loaded = _load(onnxruntime, file, options, providers)
+        loaded = _load(onnxruntime, bundle, stage.file, options, providers)
     effective = _effective(onnxruntime, loaded, stage, settings)
     require(settings, "execution provider", wanted[0].name, (*effective.providers, "none")[0])
     # Memory of the CPU may not be bound once and reused here: `bind_input` copies it to the GPU when it is bound,
@@ -103,15 +100,17 @@ def _open_stage(
     return OnnxruntimeSession(stage, loaded, effective, bindable=False)
 
 
-def _load(onnxruntime: Any, file: Path, options: Any, providers: list[Any]) -> Any:
+def _load(onnxruntime: Any, bundle: Bundle, name: str, options: Any, providers: list[Any]) -> Any:
     try:
-        return load(onnxruntime, file, options, providers)
+        return load(onnxruntime, bundle, name, options, providers)
     except BundleError as error:
         cause = error.__cause__
         if cause is None or "fallback" not in str(cause).lower():
             raise
+        file = bundle.path / name
+        why = engine_message(_as_exception(cause), file)
         raise TargetUnavailableError(
-            f"part of '{file.name}' would run on the CPU: {one_line(_as_exception(cause), file)}; check that CUDA, "
+            f"part of '{file.name}' would run on the CPU: {why}; check that CUDA, "
             "cuDNN and TensorRT fit this onnxruntime, or allow the fall-back"
         ) from error
 

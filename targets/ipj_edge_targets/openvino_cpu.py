@@ -9,12 +9,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ipj_edge.bundles.manifest import Bundle, StageSpec
-from ipj_edge.errors import InputError, IpjEdgeError, MissingDependencyError, TargetError, TargetUnavailableError
+from ipj_edge.errors import (
+    InputError,
+    IpjEdgeError,
+    MissingDependencyError,
+    TargetError,
+    TargetUnavailableError,
+    telling_line,
+)
 from ipj_edge.protocols import Array, Feeds, Session, Target
 from ipj_edge.values import Availability, Boundary, EffectiveSettings, Port, Precision, Settings
 from ipj_edge_targets.fallback import require_isa
 from ipj_edge_targets.feeds import check_feeds
-from ipj_edge_targets.openvino_programs import CompiledForms, CompileRequest, import_openvino, one_line
+from ipj_edge_targets.openvino_programs import NOISE, CompiledForms, CompileRequest, import_openvino
 
 _EXECUTION_PRECISION: Mapping[str, str] = {"fp32": "f32", "int8": "int8", "bf16": "bf16"}
 _MAX_LANES = 16
@@ -30,6 +37,7 @@ class OpenvinoCpu:
     engine = "openvino"
     precisions: tuple[Precision, ...] = ("fp32", "bf16", "int8")
     boundaries: tuple[Boundary, ...] = ("package", "board", "wall")
+    checks_files = True
 
     def availability(self) -> Availability:
         """Say whether openvino is installed and finds a CPU it can use."""
@@ -65,7 +73,7 @@ class OpenvinoCpu:
                 precision=_EXECUTION_PRECISION[stage.precision],
                 settings=settings,
             )
-            sessions.append(OpenvinoSession(stage, CompiledForms(request, bundle.path / stage.file, stage)))
+            sessions.append(OpenvinoSession(stage, CompiledForms(request, bundle, stage)))
         return tuple(sessions)
 
 
@@ -133,6 +141,8 @@ class OpenvinoSession:
         lane = self._lanes.get(shapes)
         if lane is None or lane.fixed is None:
             return
+        # Out of use while its tensors and its list of them differ: an interrupt here costs a new lane, no wrong answer.
+        del self._lanes[shapes]
         for port in self.stage.takes:
             self._opened().adopt(lane.request, port, feeds[port.name])
         self._lanes[shapes] = lane._replace(inputs=tuple((name, feeds[name]) for name in self._names))
@@ -178,7 +188,7 @@ class OpenvinoSession:
 
     def _explained(self, error: Exception, feeds: Feeds) -> IpjEdgeError:
         check_feeds(self.stage, feeds)
-        return TargetError(f"openvino failed on '{self.stage.name}': {one_line(error)}")
+        return TargetError(f"openvino failed on '{self.stage.name}': {telling_line(error, NOISE)}")
 
 
 def _refuse_wide(names: tuple[str, ...], feeds: Feeds) -> None:

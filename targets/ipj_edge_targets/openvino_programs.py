@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path
+from pathlib import PurePosixPath
 from typing import Any, NamedTuple, cast
 
 from ipj_edge import host
-from ipj_edge.bundles.manifest import StageSpec
-from ipj_edge.errors import BundleError, message_lines
+from ipj_edge.bundles.manifest import Bundle, StageSpec
+from ipj_edge.bundles.sealed_files import seal_file
+from ipj_edge.errors import BundleError, telling_line
 from ipj_edge.plugins import needs
 from ipj_edge.protocols import Array
 from ipj_edge.values import EffectiveSettings, Port, Settings
 from ipj_edge_targets.fallback import require, wanted_threads
+
+# Lines of an openvino message that do not say what is wrong: C++ locations.
+NOISE = ("Exception from ", "Check '")
 
 _PRODUCTS = {"Convolution", "Deconvolution", "FullyConnected", "MatMul", "RNNCell", "RNNSeq"}
 
@@ -26,12 +30,6 @@ def import_openvino() -> Any:
     with needs("openvino-cpu"):
         import openvino
     return openvino
-
-
-def one_line(error: Exception) -> str:
-    """Return the part of an openvino message that says what is wrong, without its C++ locations."""
-    lines = message_lines(error)
-    return next((line for line in lines if not line.startswith(("Exception from ", "Check '"))), lines[0])[:300]
 
 
 class CompileRequest(NamedTuple):
@@ -63,9 +61,9 @@ class CompiledForms:
         effective: How the stage runs.
     """
 
-    def __init__(self, request: CompileRequest, file: Path, stage: StageSpec) -> None:
+    def __init__(self, request: CompileRequest, bundle: Bundle, stage: StageSpec) -> None:
         self._request = request
-        self._file = file
+        self._bundle = bundle
         self._stage = stage
         self._lock = threading.Lock()
         self._model = self._read()
@@ -103,10 +101,18 @@ class CompiledForms:
         return cast(Array, tensor.data)
 
     def _read(self) -> Any:
+        """Read sealed copies of the program and its weights; the engine's mappings keep them, no file stays open."""
+        weights = str(PurePosixPath(self._stage.file).with_suffix(".bin"))
+        recorded = {record.path for record in self._bundle.manifest.files}
+        names = (self._stage.file, *((weights,) if weights in recorded else ()))
+        copies = [seal_file(self._bundle, name) for name in names]
         try:
-            return self._request.core.read_model(self._file)
+            return self._request.core.read_model(*(copy.path for copy in copies))
         except RuntimeError as error:
-            raise BundleError(f"openvino cannot read '{self._file.name}': {one_line(error)}") from error
+            raise BundleError(f"openvino cannot read '{self._stage.file}': {telling_line(error, NOISE)}") from error
+        finally:
+            for copy in copies:
+                copy.close()
 
     def _compile_single(self) -> Any:
         """Compile for one sample; None where that changes nothing or other sizes are dynamic too."""
@@ -133,7 +139,7 @@ class CompiledForms:
         try:
             return self._request.core.compile_model(model, "CPU", config)
         except RuntimeError as error:
-            raise BundleError(f"openvino cannot load '{self._file.name}': {one_line(error)}") from error
+            raise BundleError(f"openvino cannot load '{self._stage.file}': {telling_line(error, NOISE)}") from error
 
     def _checked(self, compiled: Any) -> EffectiveSettings:
         settings = self._request.settings

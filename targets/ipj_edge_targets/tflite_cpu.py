@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
-from os import stat_result
-from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 
 from ipj_edge import host
 from ipj_edge.bundles.manifest import Bundle, StageSpec
+from ipj_edge.bundles.sealed_files import SealedFile, seal_file
 from ipj_edge.errors import (
     BundleError,
     ConfigError,
@@ -35,6 +35,8 @@ _NAME = "tflite-cpu"
 _CONVERSIONS = frozenset({"QUANTIZE", "DEQUANTIZE", "CAST", "DELEGATE"})
 _SHORT = {"float32": "f32", "float16": "f16"}
 
+_Calls = tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any], Callable[..., Any]]
+
 
 class TfliteCpu:
     """Runs .tflite files with XNNPACK, the engine's default delegate, where it takes the model's operators."""
@@ -43,6 +45,7 @@ class TfliteCpu:
     engine = "ai-edge-litert"
     precisions: tuple[Precision, ...] = ("fp32", "fp16", "int8")
     boundaries: tuple[Boundary, ...] = ("package", "board", "wall")
+    checks_files = True
 
     def availability(self) -> Availability:
         """Say whether an engine is installed that works with this numpy; loads no model."""
@@ -80,7 +83,7 @@ class TfliteCpu:
         keeps_resources = any(tensor.kind == "resource" for tensor in bundle.manifest.state)
         sessions = [
             TfliteSession(
-                bundle.path / stage.file, stage, engine=engine, threads=threads, keeps_resources=keeps_resources
+                seal_file(bundle, stage.file), stage, engine=engine, threads=threads, keeps_resources=keeps_resources
             )
             for stage in bundle.manifest.stages
         ]
@@ -99,25 +102,30 @@ class TfliteSession:
     """
 
     def __init__(
-        self, path: Path, stage: StageSpec, *, engine: Engine, threads: int, keeps_resources: bool = False
+        self, copy: SealedFile, stage: StageSpec, *, engine: Engine, threads: int, keeps_resources: bool = False
     ) -> None:
         self.stage = stage
-        self._path, self._engine, self._threads = path, engine, threads
+        # Kept for clones, and because the engine runs from the mapped file.
+        self._copy, self._engine, self._threads = copy, engine, threads
         self._keeps_resources = keeps_resources
-        self._file = _stat(path)
         interpreter = self._open()
         self.effective = _effective(interpreter, stage, engine=engine, threads=threads)
-        self._takes = _bound(stage.takes, interpreter.get_input_details(), path)
-        self._adds = _bound(stage.adds, interpreter.get_output_details(), path)
+        self._takes = _bound(stage.takes, interpreter.get_input_details(), copy.name)
+        self._adds = _bound(stage.adds, interpreter.get_output_details(), copy.name)
         self._bind(interpreter)
 
     def _open(self) -> Any:
-        return open_interpreter(self._path, self._engine, threads=self._threads)
+        return open_interpreter(self._copy, self._engine, threads=self._threads)
 
     def _bind(self, interpreter: Any) -> None:
-        # Bound once: looking the methods up costs as much as a third of a microsecond per call.
-        self._set, self._invoke, self._get = interpreter.set_tensor, interpreter.invoke, interpreter.get_tensor
-        self._reset = interpreter.reset_all_variables
+        # Bound once: looking the methods up costs as much as a third of a microsecond per call. In one assignment: an
+        # interrupt between two would leave a session that fills one interpreter and runs another.
+        self._calls: _Calls = (
+            interpreter.set_tensor,
+            interpreter.invoke,
+            interpreter.get_tensor,
+            interpreter.reset_all_variables,
+        )
 
     def run(self, feeds: Feeds) -> dict[str, Array]:
         """Run one inference on engine tensors, see `Session.run`; the arrays returned are the caller's own.
@@ -128,18 +136,18 @@ class TfliteSession:
             InputError: an array is missing, or the engine refuses it.
             TargetError: the session is closed, or the engine failed.
         """
+        put, invoke, get, _ = self._calls
         try:
             for name, index in self._takes:
-                self._set(index, feeds[name])
+                put(index, feeds[name])
         except KeyError as error:
             raise InputError(f"no array for {error}; this stage takes {[name for name, _ in self._takes]}") from error
         except ValueError as error:
             raise InputError(f"the engine refuses an array: {first_line(error)}") from error
         try:
-            self._invoke()
+            invoke()
         except (RuntimeError, ValueError) as error:
-            raise TargetError(f"the engine failed on '{self._path.name}': {first_line(error)}") from error
-        get = self._get
+            raise TargetError(f"the engine failed on '{self._copy.name}': {first_line(error)}") from error
         return {name: get(index) for name, index in self._adds}
 
     def reset(self) -> None:
@@ -150,29 +158,26 @@ class TfliteSession:
         Raises:
             TargetError: the session is closed, or the engine failed.
         """
-        if self._set is _closed:
+        if self._calls is _CLOSED:
             _closed()
         if self._keeps_resources:
             self._bind(self._open())
             return
         try:
-            self._reset()
+            self._calls[3]()
         except RuntimeError as error:
             raise TargetError(f"the engine cannot set its state back: {first_line(error)}") from error
 
     def clone(self) -> TfliteSession:
-        """Return a session that may run beside this one; both map the same file, each packs its own weights.
+        """Return a session that may run beside this one; both map the same copy, each packs its own weights.
 
         Raises:
             TargetError: the session is closed.
-            BundleError: the file is another one by now.
         """
-        if self._set is _closed:
+        if self._calls is _CLOSED:
             _closed()
-        if _identity(_stat(self._path)) != _identity(self._file):
-            raise BundleError(f"'{self._path.name}' was replaced since it was opened: load the bundle again")
         return type(self)(
-            self._path,
+            self._copy,
             self.stage,
             engine=self._engine,
             threads=self._threads,
@@ -181,25 +186,17 @@ class TfliteSession:
 
     def close(self) -> None:
         """Release the engine's memory. Calling twice is allowed."""
-        self._set = self._invoke = self._get = self._reset = _closed
+        self._calls = _CLOSED
 
 
 def _closed(*_: object) -> NoReturn:
     raise TargetError("this session is closed: load the bundle again")
 
 
-def _stat(path: Path) -> stat_result:
-    try:
-        return path.stat()
-    except OSError as error:
-        raise BundleError(f"'{path.name}' cannot be read: {error.strerror}") from error
+_CLOSED: _Calls = (_closed, _closed, _closed, _closed)
 
 
-def _identity(stat: stat_result) -> tuple[int, int, int, int]:
-    return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
-
-
-def _bound(ports: tuple[Port, ...], details: list[dict[str, Any]], path: Path) -> tuple[tuple[str, int], ...]:
+def _bound(ports: tuple[Port, ...], details: list[dict[str, Any]], file: str) -> tuple[tuple[str, int], ...]:
     """Return pool name and tensor index of every port.
 
     Raises:
@@ -210,10 +207,10 @@ def _bound(ports: tuple[Port, ...], details: list[dict[str, Any]], path: Path) -
     for port in ports:
         detail = by_name.get(port.engine_name)
         if detail is None:
-            raise BundleError(f"'{path.name}' has no tensor '{port.engine_name}'; it has {list(by_name)}")
+            raise BundleError(f"'{file}' has no tensor '{port.engine_name}'; it has {list(by_name)}")
         expected, found = _facts_of_port(port), _facts_of_detail(detail)
         if expected != found:
-            raise BundleError(f"tensor '{port.engine_name}' of '{path.name}' is {found}; the manifest says {expected}")
+            raise BundleError(f"tensor '{port.engine_name}' of '{file}' is {found}; the manifest says {expected}")
         bound.append((port.name, int(detail["index"])))
     return tuple(bound)
 

@@ -6,11 +6,11 @@ import re
 from collections.abc import Mapping
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from ipj_edge.bundles.sealed_files import SealedFile
 from ipj_edge.errors import BundleError, TargetUnavailableError, first_line
 
 INSTALL = "pip install 'ipj-edge[tflite-cpu]'"
@@ -60,11 +60,11 @@ def numpy_conflict(engine: Engine, numpy_version: str) -> str:
     )
 
 
-def open_interpreter(path: Path, engine: Engine, *, threads: int, delegate: Any = None) -> Any:
-    """Return an interpreter ready to run; it maps the file, so that clones and processes share its pages.
+def open_interpreter(copy: SealedFile, engine: Engine, *, threads: int, delegate: Any = None) -> Any:
+    """Return an interpreter ready to run; it maps the file, so that clones share its pages.
 
     Args:
-        path: The .tflite file.
+        copy: The .tflite file.
         engine: The engine to open it with.
         threads: Threads it may use.
         delegate: A loaded delegate that takes operators off the engine's hands; None for the engine's own.
@@ -76,7 +76,7 @@ def open_interpreter(path: Path, engine: Engine, *, threads: int, delegate: Any 
     delegates = None if delegate is None else [delegate]
     try:
         interpreter = import_module(engine.module).Interpreter(
-            model_path=str(path), num_threads=threads, experimental_delegates=delegates
+            model_path=str(copy.path), num_threads=threads, experimental_delegates=delegates
         )
         interpreter.allocate_tensors()
     except ImportError as error:
@@ -84,9 +84,9 @@ def open_interpreter(path: Path, engine: Engine, *, threads: int, delegate: Any 
     except (ValueError, RuntimeError) as error:
         missing = _NO_KERNEL.search(str(error))
         if missing is None:
-            raise BundleError(f"{engine.distribution} refuses '{path.name}': {first_line(error)}") from error
+            raise BundleError(f"{engine.distribution} refuses '{copy.name}': {first_line(error)}") from error
         raise BundleError(
             f"{engine.distribution} {engine.version} has no kernel for the operator '{missing[1] or missing[2]}' "
-            f"of '{path.name}': convert the model again for this target, or use a newer engine"
+            f"of '{copy.name}': convert the model again for this target, or use a newer engine"
         ) from error
     return interpreter

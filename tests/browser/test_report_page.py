@@ -3,6 +3,7 @@
 import msgspec
 import numpy as np
 import pytest
+from intervals import mean_interval
 
 from ipj_edge.benchmark.report import render
 from ipj_edge.benchmark.result.intelligence import intelligence_per_joule, joules_per_correct
@@ -18,7 +19,7 @@ from ipj_edge.benchmark.result.schema import (
 )
 from ipj_edge.benchmark.result.trace import PowerTrace
 from ipj_edge.exits import TunedBundle
-from ipj_edge.stats import mean_interval, wilson_interval
+from ipj_edge.stats import wilson_interval
 from ipj_edge.values import EffectiveSettings, EnergyPerInference, NetEnergy, Settings
 
 TARGETS = ("openvino-cpu", "onnxruntime-cpu", "tflite-cpu")

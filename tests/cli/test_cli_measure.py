@@ -7,7 +7,7 @@ import time
 
 import pytest
 from click.testing import CliRunner
-from command_line import INTERRUPTIBLE, lines_until
+from command_line import INTERRUPTIBLE, ended, lines_until
 
 from ipj_edge.cli.measure import command
 from ipj_edge.errors import ConfigError, DestinationError, PluginNotFoundError, ProbeUnavailableError
@@ -177,7 +177,7 @@ def obeyed(process, line):
     """Send a line, and return when it was obeyed: the one sent after it has been answered."""
     process.stdin.write(f"{line}\nand then\n")
     process.stdin.flush()
-    lines_until(process.stderr, "ignored 'and then'")
+    lines_until(process, process.stderr, "ignored 'and then'")
 
 
 def test_lines_through_a_pipe_measure_what_lies_between_them(triggered):
@@ -188,7 +188,7 @@ def test_lines_through_a_pipe_measure_what_lies_between_them(triggered):
     begun_s = time.monotonic()
     time.sleep(0.5)
     least_s = time.monotonic() - begun_s
-    out, err = process.communicate("stop 100\n")
+    out, err = ended(process, "stop 100\n")
     window = json.loads(out)["windows"][0]
     assert least_s <= window["seconds"] <= time.monotonic() - before_s
     assert window["joules"] == pytest.approx(10 * window["seconds"], rel=0.3)
@@ -217,9 +217,9 @@ def test_an_interrupt_prints_what_was_measured_and_ends_the_child(tmp_path, numb
          sys.executable, "-c", CHILD, manner],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    started = int(lines_until(process.stdout, "started").split()[-1])
+    started = int(lines_until(process, process.stdout, "started").split()[-1])
     process.send_signal(number)
-    out, err = process.communicate()
+    out, err = ended(process)
     assert process.returncode == code, err
     assert "(modelled, process)" in out
     assert json.loads((tmp_path / "m.json").read_text())["joules"] > 0
@@ -232,7 +232,7 @@ def test_an_interrupt_ends_a_triggered_measurement_with_what_there_is(triggered)
     obeyed(process, "start work")
     time.sleep(0.4)  # a window too short for the probe has a reason in place of a figure
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate()
+    out, err = ended(process)
     assert process.returncode == 130, err
     assert "work: modelled:" in out
 

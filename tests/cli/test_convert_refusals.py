@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import Ran, lines_until
+from command_line import Ran, ended, lines_until
 
 ROOT = Path(__file__).parents[2]
 
@@ -341,7 +341,7 @@ def start_and_wait(start_ipj_edge: Callable, slow_converter: None) -> Callable[.
 
     def start(*command: object, **environment: str) -> subprocess.Popen[str]:
         child = start_ipj_edge("convert", *command, env=environment, stdout=subprocess.PIPE)
-        lines_until(child.stdout, "the file is written")
+        lines_until(child, child.stdout, "the file is written")
         return child
 
     return start
@@ -354,7 +354,7 @@ def test_kill_9_midway_leaves_no_bundle_and_the_next_run_cleans_up(
     command = [*digits_arguments, "--precision", "fp32", "--target", "onnxruntime-cpu", "-o", str(dist)]
     child = start_and_wait(*command)
     child.send_signal(signal.SIGKILL)
-    child.communicate()
+    ended(child)
     assert not (dist / "digits.onnxruntime-cpu.fp32.ipj").exists()
     assert list(dist.glob(".digits.*"))
     (dist / "go").touch()
@@ -372,7 +372,7 @@ def test_an_interrupted_run_leaves_nothing_behind(
     command = [*digits_arguments, "--precision", "fp32", "--target", "onnxruntime-cpu", "-o", str(dist)]
     child = start_and_wait(*command, TMPDIR=str(scratch))
     child.send_signal(sent)
-    child.communicate()
+    ended(child)
     assert child.returncode == code
     assert list(dist.iterdir()) == []
     assert [path for path in scratch.iterdir() if path.name.startswith("ipj-edge")] == []

@@ -7,6 +7,7 @@ import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -87,13 +88,19 @@ def test_run_refuses_what_is_no_image(bundles: Path, digits: Path, ipj_edge_here
     assert "cannot read the image" in ran.err
 
 
-def test_bench_measures_six_bundles_in_one_table(
-    bundles: Path, digits: Path, tmp_path: Path, ipj_edge_cli: Callable
-) -> None:
-    options = ("--data", digits / "test.npz", "--json", tmp_path / "result.json", "--window", "0.1")
+@pytest.fixture(scope="module")
+def benched(bundles: Path, digits: Path, tmp_path_factory: pytest.TempPathFactory, ipj_edge_cli: Callable) -> Any:
+    """What a bench of the six bundles printed, and its result."""
+    into = tmp_path_factory.mktemp("benched") / "result.json"
+    options = ("--data", digits / "test.npz", "--json", into, "--window", "0.1")
     ran = ipj_edge_cli("bench", *sorted(bundles.iterdir()), *options)
     assert ran.code == 0, ran
-    result = msgspec.json.decode((tmp_path / "result.json").read_bytes(), type=BenchResult)
+    return ran, into
+
+
+def test_bench_measures_six_bundles_in_one_table(benched: Any) -> None:
+    ran, into = benched
+    result = msgspec.json.decode(into.read_bytes(), type=BenchResult)
     assert len(result.results) == 6
     for entry in result.results:
         assert entry.bundle in ran.out
@@ -110,8 +117,20 @@ def test_bench_measures_six_bundles_in_one_table(
             assert entry.ipj.value == pytest.approx(entry.accuracy.value / energy.value)
             assert energy.provenance in ran.out
             assert energy.boundary in ran.out
-    numbers = _numbers(json.loads((tmp_path / "result.json").read_text()))
+    numbers = _numbers(json.loads(into.read_text()))
     assert all(math.isfinite(value) for value in numbers)
+
+
+def test_results_are_compared_ranked_and_shown(benched: Any, tmp_path: Path, ipj_edge_cli: Callable) -> None:
+    _, result = benched
+    compared = ipj_edge_cli("compare", result, result)
+    assert compared.code == 0, compared
+    ranked = ipj_edge_cli("pareto", result, "--json", "-")
+    assert ranked.code == 0, ranked
+    assert json.loads(ranked.out)
+    shown = ipj_edge_cli("report", result, "-o", tmp_path / "report.html")
+    assert shown.code == 0, shown
+    assert "<!doctype html>" in (tmp_path / "report.html").read_text()
 
 
 def _numbers(value: object) -> list[float]:
@@ -149,7 +168,7 @@ def test_bench_refuses_data_that_does_not_fit(bundles: Path, tmp_path: Path, ipj
     assert "expected (N, 1, 8, 8)" in ran.err
 
 
-def test_inspect_shows_what_the_manifest_holds(bundle: Path, ipj_edge_here: Callable) -> None:
+def test_inspect_shows_what_the_manifest_holds(bundle: Path, ipj_edge_here: Callable, ipj_edge_cli: Callable) -> None:
     ran = ipj_edge_here("inspect", bundle)
     assert ran.code == 0, ran
     manifest = json.loads((bundle / "manifest.json").read_text())
@@ -160,7 +179,7 @@ def test_inspect_shows_what_the_manifest_holds(bundle: Path, ipj_edge_here: Call
     if manifest["precision"] == "int8":
         assert "calibrated on 300 samples (image 0 to 1)" in ran.out
         assert "0 of" in ran.out
-    assert json.loads(ipj_edge_here("inspect", bundle, "--json", "-").out) == manifest
+    assert json.loads(ipj_edge_cli("inspect", bundle, "--json", "-").out) == manifest
 
 
 def test_targets_and_doctor_say_what_works_here(ipj_edge_cli: Callable) -> None:

@@ -105,3 +105,61 @@ def test_the_measured_command_ends_with_what_it_started(tmp_path, worker, manner
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 143
     assert psutil.wait_procs([inner], timeout=20)[1] == []
+
+
+ESCAPING = """
+import os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        open(sys.argv[1] + ".part", "w").write(str(os.getpid()))
+        os.rename(sys.argv[1] + ".part", sys.argv[1])
+        while True: time.sleep(0.05)
+    os._exit(0)
+while not os.path.exists(sys.argv[1]): time.sleep(0.02)
+"""
+
+
+def test_a_process_that_left_its_session_and_its_parent_ends_with_the_program(tmp_path):
+    note = tmp_path / "note"
+    ran = child.run_program([sys.executable, "-c", ESCAPING, str(note)], timeout_s=60)
+    assert ran.returncode == 0
+    assert not psutil.pid_exists(int(note.read_text()))
+
+
+def test_a_program_that_computes_without_end_is_ended_by_its_cpu_time():
+    limited = child.Limits(memory_bytes=2**30, cpu_s=1)
+    ran = child.run_program([sys.executable, "-c", "while True: pass"], timeout_s=120, limited=limited)
+    assert ran.returncode == -signal.SIGXCPU
+    assert child.why(ran.returncode, ran.stderr, limited) == "it used all of its 1 s of CPU time"
+
+
+@pytest.mark.parametrize("light", [False, True])
+def test_a_program_that_allocates_without_end_is_refused_memory(light):
+    limited = child.Limits(memory_bytes=2**29, cpu_s=60)
+    code = "import time; time.sleep(0.5); kept = []\nwhile True: kept.append(bytearray(10**8))"
+    ran = child.run_program([sys.executable, "-c", code], timeout_s=120, limited=limited, light=light)
+    assert ran.returncode == 1
+    assert child.why(ran.returncode, ran.stderr, limited) == "it needs more than the 0.5 GiB of memory it may take"
+
+
+def test_a_child_ends_with_whoever_started_it_even_when_that_was_killed(tmp_path, worker):
+    code = (
+        "import sys; from ipj_edge import child; child.run_program([sys.executable, '-c', *sys.argv[1:]], timeout_s=90)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code, WORKER, str(tmp_path / "note"), "stubborn"])
+    inner = worker()
+    parent.kill()
+    parent.wait(60)
+    assert psutil.wait_procs([inner], timeout=20)[1] == []
+
+
+def test_a_child_ends_as_its_program_does():
+    assert child.run_program([sys.executable, "-c", "import os; os.abort()"], timeout_s=60).returncode == -6
+
+
+def test_the_memory_of_a_child_is_a_share_of_what_is_free_and_never_too_little(monkeypatch):
+    monkeypatch.setattr(child.host, "available_memory", lambda: 10 * 2**30)
+    assert child.limits(10).memory_bytes == 8 * 2**30
+    monkeypatch.setattr(child.host, "available_memory", lambda: 2**20)
+    assert child.limits(10).memory_bytes == child.LEAST_MEMORY

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ipj_edge.errors import first_line, message_lines, typed_line
+from ipj_edge.errors import first_line, message_lines, telling_line, typed_line
 
 
 @pytest.mark.parametrize("message", ["", " ", "\n", "\r\n\t\n"])
@@ -32,3 +32,13 @@ def test_a_long_line_is_cut_and_shows_that_it_was() -> None:
     assert first_line(ValueError("a" * 1000)) == "a" * 299 + "…"
     assert typed_line(ValueError("a" * 1000), limit=20) == "ValueError: aaaaaaa…"
     assert len(typed_line(ValueError("a" * 1000))) == 300
+
+
+def test_the_line_of_an_engine_that_says_what_is_wrong_is_told() -> None:
+    noise = ("Exception from ", "Check '")
+    error = RuntimeError("Exception from core.cpp:1:\nCheck 'a' failed\n- shapes differ\n- while reading the file\n")
+    assert telling_line(error, noise) == "shapes differ"
+    assert telling_line(error, noise, last=True) == "while reading the file"
+    assert telling_line(RuntimeError("Check 'a' failed"), noise) == "Check 'a' failed"
+    assert telling_line(RuntimeError(), noise, last=True) == "RuntimeError"
+    assert len(telling_line(RuntimeError("a" * 1000), noise)) == 300

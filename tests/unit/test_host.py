@@ -54,3 +54,15 @@ def test_cpu_flags_and_model_come_from_cpuinfo(tmp_path: Path) -> None:
     assert host.cpu_flags(root) == {"sse", "avx2", "avx512_vnni"}
     assert host.cpu_model(root) == "A CPU"
     assert host.has_vnni(root)
+
+
+def test_available_memory_is_what_the_cgroup_leaves(tmp_path):
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text("0::/work\n")
+    folder = tmp_path / "sys/fs/cgroup/work"
+    folder.mkdir(parents=True)
+    for name, text in {"max": "3000000\n", "current": "2000000\n", "stat": "anon 5\ninactive_file 500000\n"}.items():
+        (folder / f"memory.{name}").write_text(text)
+    assert host.available_memory(tmp_path) == 1_500_000
+    (folder / "memory.max").write_text("max\n")
+    assert host.available_memory(tmp_path) > 1_500_000

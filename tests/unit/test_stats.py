@@ -23,19 +23,10 @@ def test_a_t_quantile_outside_its_range_is_refused(probability, degrees):
         stats.student_t_quantile(probability, degrees)
 
 
-@given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=30))
-def test_the_mean_interval_is_scipys(values):
-    got = stats.mean_interval(values)
-    expected = scipy_stats.t(len(values) - 1).ppf(0.975) * np.std(values, ddof=1) / math.sqrt(len(values))
-    assert got.value == pytest.approx(np.mean(values), rel=1e-9, abs=1e-9)
-    assert got.high - got.value == pytest.approx(expected, rel=1e-6, abs=1e-6)
-    assert got.low <= got.value <= got.high
-
-
-@pytest.mark.parametrize("values", [[], [1.0], [1.0, math.nan], [1.0, math.inf]])
-def test_an_interval_without_two_finite_values_is_refused(values):
-    with pytest.raises(DataError, match="two finite values"):
-        stats.mean_interval(values)
+@given(st.floats(0.0, 1e6), st.integers(2, 30), st.sampled_from([0.8, 0.95, 0.99]))
+def test_the_half_width_of_a_mean_is_scipys(deviation, count, confidence):
+    expected = scipy_stats.t(count - 1).ppf((1 + confidence) / 2) * deviation / math.sqrt(count)
+    assert stats.t_half_width(deviation, count, confidence) == pytest.approx(expected, rel=1e-6, abs=1e-9)
 
 
 @given(st.integers(1, 2000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))

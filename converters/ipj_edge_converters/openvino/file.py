@@ -8,11 +8,12 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
-from ipj_edge.errors import ConversionError, message_lines
+from ipj_edge.errors import ConversionError, telling_line
 from ipj_edge.plugins import needs
 
 XML_NAME = "model.xml"
-BIN_NAME = "model.bin"
+# Lines of an openvino message that do not say what is wrong: C++ locations, headings.
+NOISE = ("Exception from ", "Check '", "FrontEnd API failed", "Model wasn't fully converted", "Summary:")
 
 _LAYER = re.compile(r'(<layer id="\d+" name=")([^"]*)(" type="(\w+)")')
 _END_OF_GRAPH = "</edges>"
@@ -23,13 +24,6 @@ def import_openvino() -> Any:
     with needs("convert"):
         import openvino
     return openvino
-
-
-def one_line(error: Exception) -> str:
-    """Return the part of an openvino message that says what is wrong, without its C++ locations."""
-    noise = ("Exception from ", "Check '", "FrontEnd API failed", "Model wasn't fully converted", "Summary:")
-    lines = [line.lstrip("- ") for line in message_lines(error)]
-    return next((line for line in reversed(lines) if line and not line.startswith(noise)), lines[-1])[:300]
 
 
 def write(model: Any, folder: Path, known_names: Collection[str]) -> None:
@@ -49,7 +43,8 @@ def write(model: Any, folder: Path, known_names: Collection[str]) -> None:
     try:
         openvino.save_model(model, path, compress_to_fp16=False)
     except RuntimeError as error:
-        raise ConversionError(f"openvino cannot save the converted model: {one_line(error)}") from error
+        why = telling_line(error, NOISE, last=True)
+        raise ConversionError(f"openvino cannot save the converted model: {why}") from error
     path.write_text(_normalised(path.read_text(encoding="utf-8"), known_names), encoding="utf-8")
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ipj_edge.errors import ConversionError, UnsupportedError
+from ipj_edge.errors import ConversionError, UnsupportedError, telling_line
 from ipj_edge.plugins import needs
-from ipj_edge_converters.openvino.file import import_openvino, one_line
+from ipj_edge_converters.openvino.file import NOISE, import_openvino
 
 _NO_RULE = re.compile(r"No conversion rule found for operations: (.+)")
 _FAILED = re.compile(r"Conversion is failed for: (.+)")
@@ -50,7 +50,7 @@ def _explained(error: Exception) -> ConversionError:
             "change the model or choose another target",
             operators,
         )
-    return ConversionError(f"openvino cannot convert this model: {one_line(error)}")
+    return ConversionError(f"openvino cannot convert this model: {telling_line(error, NOISE, last=True)}")
 
 
 def _operators(listed: str) -> tuple[str, ...]:

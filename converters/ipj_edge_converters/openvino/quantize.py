@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from ipj_edge.errors import ConversionError
+from ipj_edge.errors import ConversionError, telling_line
 from ipj_edge.plugins import needs
 from ipj_edge.protocols import Array
 from ipj_edge.values import TensorSpec, TrainedRanges
-from ipj_edge_converters.openvino.file import one_line
+from ipj_edge_converters.openvino.file import NOISE
 from ipj_edge_converters.openvino.ranges import set_trained_ranges
 
 
@@ -71,7 +71,8 @@ def quantize(
                 advanced_parameters=advanced,
             )
         except (nncf.ValidationError, nncf.InternalError, nncf.UnsupportedModelError, RuntimeError) as error:
-            raise ConversionError(f"nncf cannot quantize this model: {one_line(error)}") from error
+            why = telling_line(error, NOISE, last=True)
+            raise ConversionError(f"nncf cannot quantize this model: {why}") from error
     strays = () if ranges is None else set_trained_ranges(made, model, samples, ranges)
     return made, strays
 

@@ -43,6 +43,19 @@ def with_table_ranges(inputs: Sequence[TensorSpec], rows: Mapping[str, int]) -> 
     )
 
 
+def check_has_inputs(names: Sequence[str], file: str) -> None:
+    """Refuse a model that takes nothing.
+
+    Raises:
+        SourceError: it has no inputs.
+    """
+    if not names:
+        raise SourceError(
+            f"'{file}' has no inputs: it answers the same every time, so there is nothing to run on a device; "
+            "store its answer instead"
+        )
+
+
 def open_sizes(spec: TensorSpec) -> list[int]:
     """Return the axes, other than the batch, whose size a source leaves open."""
     return [axis for axis, size in enumerate(spec.shape) if isinstance(size, str) and axis != spec.batch_axis]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -65,7 +65,14 @@ def run_in_parts(
     }
 
 
-def example_arrays(inputs: Sequence[TensorSpec], batch: int | None) -> tuple[Array, ...]:
+def example_arrays(
+    inputs: Sequence[TensorSpec],
+    batch: int | None,
+    *,
+    lively: bool = False,
+    seed: int = _SEED,
+    given: Mapping[str, Array] | None = None,
+) -> tuple[Array, ...]:
     """Make seeded example inputs.
 
     Floats lie in the input's value range, else in −1..1; integers in the value range, else they are zero, which
@@ -74,9 +81,21 @@ def example_arrays(inputs: Sequence[TensorSpec], batch: int | None) -> tuple[Arr
     Args:
         inputs: The inputs; every size is a number except, perhaps, the batch.
         batch: Samples along the batch axis; None keeps the sizes of the specs.
+        lively: Draw 0 and 1 for integers without a value range and for booleans, so that no two samples are equal.
+        seed: Seed of the draw.
+        given: Real inputs by name: those without a batch axis are taken from there, since they may say how large
+            an output is.
     """
-    random = np.random.default_rng(_SEED)
-    return tuple(_example(spec, batch, random) for spec in inputs)
+    random = np.random.default_rng(seed)
+    real = {} if given is None else given
+    return tuple(
+        real[spec.name] if _is_setting(spec, real) else _example(spec, batch, random, lively) for spec in inputs
+    )
+
+
+def _is_setting(spec: TensorSpec, real: Mapping[str, Array]) -> bool:
+    fits = spec.name in real and real[spec.name].dtype == spec.dtype
+    return fits and spec.batch_axis is None and _fits(real[spec.name].shape, spec)
 
 
 def _part(feeds: Feeds, batched: Sequence[TensorSpec], start: int, stop: int) -> dict[str, Array]:
@@ -110,7 +129,7 @@ def _fits(shape: tuple[int, ...], spec: TensorSpec) -> bool:
     return all(axis == spec.batch_axis or isinstance(want, str) or got == want for axis, (got, want) in pairs)
 
 
-def _example(spec: TensorSpec, batch: int | None, random: np.random.Generator) -> Array:
+def _example(spec: TensorSpec, batch: int | None, random: np.random.Generator, lively: bool) -> Array:
     sizes = [
         batch if batch is not None and axis == spec.batch_axis else int(size) for axis, size in enumerate(spec.shape)
     ]
@@ -118,7 +137,7 @@ def _example(spec: TensorSpec, batch: int | None, random: np.random.Generator) -
     if dtype.kind == "f":
         low, high = spec.value_range or (-1.0, 1.0)
         return np.asarray(random.uniform(low, high, sizes), dtype)
-    if spec.value_range is None or dtype.kind == "b":
+    if (spec.value_range is None or dtype.kind == "b") and not lively:
         return np.zeros(sizes, dtype)
-    low, high = spec.value_range
+    low, high = (0, 1) if spec.value_range is None or dtype.kind == "b" else spec.value_range
     return np.asarray(random.integers(int(low), int(high), sizes, endpoint=True), dtype)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from ipj_edge.errors import TargetUnavailableError, UnsupportedError
-from ipj_edge.protocols import ConversionTask, Converter, StageFiles
+from ipj_edge.protocols import ConversionTask, Converter, SizedSource, StageFiles
 from ipj_edge.values import Precision, TensorSpec
 from ipj_edge_converters.sources.forms import tflite_path
 from ipj_edge_converters.tflite import file as tflite_file
@@ -66,6 +66,7 @@ def check_precision(task: ConversionTask) -> None:
 def described(model: Any, source: Any) -> StageFiles:
     """Say what a file takes and makes; its outputs go by the source's names."""
     entry, numbers = read_entry(model), read_numbers(model)
+    only_size = isinstance(source, SizedSource) and source.only_size
     batch = batch_of(entry)
     outputs = (
         msgspec.structs.replace(port, name=spec.name, shape=_engine_shape(spec, batch))
@@ -78,7 +79,9 @@ def described(model: Any, source: Any) -> StageFiles:
         static_batch=batch,
         operators=tflite_file.count_operators(model),
         versions={"ai-edge-litert": version("ai-edge-litert")},
-        notes=(f"TFLite files have one batch size, here {batch}; larger batches run one after another",),
+        notes=()
+        if only_size
+        else (f"TFLite files have one batch size, here {batch}; larger batches run one after another",),
         state=read_state(model),
         weights=numbers.weights,
         scheme="dynamic" if numbers.dynamic else None,

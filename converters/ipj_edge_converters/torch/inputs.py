@@ -9,6 +9,7 @@ from typing import Any
 from ipj_edge.errors import SourceError
 from ipj_edge.protocols import SourceRequest
 from ipj_edge.values import TensorSpec
+from ipj_edge_converters.sources.described import check_has_inputs
 
 _DTYPES = ("float32", "int64", "int32", "int16", "int8", "uint8", "bool")
 
@@ -23,6 +24,7 @@ def arrangement(module: Any, request: SourceRequest) -> Arrange:
         SourceError: no input is described, or they are too few or too many, or a size or dtype cannot be used.
     """
     signature = inspect.signature(module.forward)
+    check_has_inputs(list(signature.parameters), request.location)
     if not request.inputs:
         raise SourceError(_undescribed(request.location, signature))
     for spec in request.inputs:

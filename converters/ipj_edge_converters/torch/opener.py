@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 import msgspec
@@ -9,13 +10,14 @@ import msgspec
 from ipj_edge.errors import SourceError
 from ipj_edge.plugins import needs
 from ipj_edge.protocols import SourceOpener, SourceRequest
-from ipj_edge.values import Precision
+from ipj_edge.values import Precision, TensorSpec
 from ipj_edge_converters.sources.described import batch_where_it_is, samples_elsewhere
 from ipj_edge_converters.sources.origin import Origin
+from ipj_edge_converters.torch.batch import buffers_notes, check_repeats, unchanged, with_proven_batch
 from ipj_edge_converters.torch.factory import Factory, looks_like_factory
 from ipj_edge_converters.torch.inputs import arrangement
 from ipj_edge_converters.torch.outputs import by_position, output_names
-from ipj_edge_converters.torch.program import export_program
+from ipj_edge_converters.torch.program import Program, export_program, with_open_sizes
 from ipj_edge_converters.torch.source import TorchSource, torch_outputs, try_module, with_dynamic_batch
 from ipj_edge_converters.torch.tables import with_tables
 from ipj_edge_converters.torch.weights import load_weights
@@ -45,16 +47,12 @@ class TorchOpener:
             load_weights(module, request.weights)
         precision = _widen(module)
         ordered = by_position(module, arrangement(module, request))
-        names = output_names(try_module(ordered, request.inputs, None), request.output_names)
-        program = export_program(ordered, request.inputs, request.max_batch)
-        request = msgspec.structs.replace(request, inputs=with_tables(program.exported, request.inputs))
-        inputs = with_dynamic_batch(request.inputs) if program.dynamic else request.inputs
-        outputs = torch_outputs(ordered, names, inputs, dynamic=program.dynamic)
-        elsewhere = samples_elsewhere((*inputs, *outputs))
-        if elsewhere:
-            program = msgspec.structs.replace(export_program(ordered, request.inputs, 1), reason=elsewhere)
-            inputs = request.inputs
-            outputs = torch_outputs(ordered, names, inputs, dynamic=False)
+        with unchanged(module) as changed:
+            answer, first = try_module(ordered, request.inputs, None)
+        check_repeats(answer, first, changed)
+        names = output_names(answer, request.output_names)
+        sized = with_proven_batch(ordered, names, request.inputs, request.max_batch, request.examples)
+        program, inputs, outputs = _exported(ordered, names, sized.inputs, request)
         return TorchSource(
             Origin(
                 kind=self.name,
@@ -65,11 +63,27 @@ class TorchOpener:
             ),
             ordered,
             program,
-            inputs,
+            msgspec.structs.replace(sized, inputs=inputs, notes=buffers_notes(changed, sized)),
             outputs,
             workdir=request.workdir,
             max_batch=request.max_batch,
         )
+
+
+def _exported(
+    module: Any, names: Sequence[str], described: tuple[TensorSpec, ...], request: SourceRequest
+) -> tuple[Program, tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+    """Return a module's program with its inputs and outputs, the batch dynamic where it can be."""
+    program = export_program(module, described, request.max_batch)
+    described = with_tables(program.exported, described)
+    inputs = with_dynamic_batch(described) if program.dynamic else described
+    outputs = torch_outputs(module, names, inputs, dynamic=program.dynamic, given=request.examples)
+    elsewhere = samples_elsewhere((*inputs, *outputs))
+    if elsewhere:
+        program = msgspec.structs.replace(export_program(module, described, 1), reason=elsewhere)
+        inputs = described
+        outputs = torch_outputs(module, names, inputs, dynamic=False, given=request.examples)
+    return program, inputs, with_open_sizes(program.exported, outputs)
 
 
 def _widen(module: Any) -> Precision:

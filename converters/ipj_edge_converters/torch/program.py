@@ -87,6 +87,27 @@ def _export(module: Any, arrays: Sequence[Array], dynamic_shapes: Any) -> Any:
         return torch.export.export(module, as_tensors(arrays), dynamic_shapes=dynamic_shapes)
 
 
+def with_open_sizes(exported: Any, outputs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
+    """Leave open the sizes of outputs that hang on values: how many places are not zero, for example."""
+    with needs("convert"):
+        from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+    node = next(node for node in exported.graph.nodes if node.op == "output")
+    wanted = set(exported.graph_signature.user_outputs)
+    values = [arg.meta.get("val") for arg in node.args[0] if hasattr(arg, "meta") and arg.name in wanted]
+    if len(values) != len(outputs):
+        return tuple(outputs)
+    return tuple(
+        msgspec.structs.replace(
+            spec,
+            shape=tuple(
+                f"{spec.name}_dim{axis}" if free_unbacked_symbols(value.shape[axis]) else size
+                for axis, size in enumerate(spec.shape)
+            ),
+        )
+        for spec, value in zip(outputs, values, strict=True)
+    )
+
+
 def as_tensors(arrays: Sequence[Array]) -> tuple[Any, ...]:
     """Return arrays as torch tensors of their own (torch warns about sharing memory that may not be written)."""
     with needs("convert"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -14,6 +14,7 @@ from ipj_edge.errors import SourceError, typed_line
 from ipj_edge.plugins import needs
 from ipj_edge.protocols import Array, Feeds, MacCount, OnnxForm, Source, StagedSource, TorchForm
 from ipj_edge.values import Precision, TensorSpec
+from ipj_edge_converters.sources.batch_proof import SizedInputs
 from ipj_edge_converters.sources.feeds import check_feeds, example_arrays, run_in_parts, static_batch
 from ipj_edge_converters.sources.origin import Origin
 from ipj_edge_converters.torch.macs import count_torch
@@ -27,6 +28,7 @@ class TorchSource:
     Attributes:
         notes: What a reader of a bundle's manifest has to know, e.g. why the batch is static.
         exits: Outputs that are exits, for a staged module; empty for a plain one.
+        only_size: Why it takes one size along its first axis only; empty where it takes any number of samples.
     """
 
     forms: tuple[str, ...] = ("onnx", "torch")
@@ -36,7 +38,7 @@ class TorchSource:
         origin: Origin,
         module: Any,
         program: Program,
-        inputs: tuple[TensorSpec, ...],
+        sized: SizedInputs,
         outputs: tuple[TensorSpec, ...],
         *,
         workdir: Path,
@@ -44,9 +46,11 @@ class TorchSource:
     ) -> None:
         self.kind, self.name, self.file, self.sha256 = origin.kind, origin.name, origin.file, origin.sha256
         self.precision: Precision = origin.precision
-        self.inputs, self.outputs = inputs, outputs
+        self.inputs, self.outputs, self.only_size = sized.inputs, outputs, sized.only_size
         self.versions = {"torch": version("torch")}
-        self.notes: tuple[str, ...] = () if program.dynamic else (f"the batch is static: {program.reason}",)
+        has_batch = not sized.only_size or static_batch(sized.inputs) is not None
+        static = () if program.dynamic or not has_batch else (f"the batch is static: {program.reason}",)
+        self.notes: tuple[str, ...] = (*static, *sized.notes)
         self.exits = _exits(module.model, outputs)
         self._module, self._program = module, program
         self._workdir, self._max_batch = workdir, max_batch
@@ -104,8 +108,8 @@ def run_module(module: Any, arrays: Sequence[Array]) -> list[Array]:
         raise SourceError(f"the model fails on inputs of {shown}: {typed_line(error)}") from error
 
 
-def try_module(module: Any, inputs: Sequence[TensorSpec], batch: int | None) -> Any:
-    """Return what a module itself answers to an example of its inputs, names and all.
+def try_module(module: Any, inputs: Sequence[TensorSpec], batch: int | None) -> tuple[Any, list[Array]]:
+    """Return what a module answers to an example of its inputs, names and all, and what it answered the first time.
 
     Args:
         module: A module that `by_position` made.
@@ -118,19 +122,27 @@ def try_module(module: Any, inputs: Sequence[TensorSpec], batch: int | None) -> 
     with needs("convert"):
         import torch
     arrays = example_arrays(inputs, batch)
-    run_module(module, arrays)
+    first = [answer.copy() for answer in run_module(module, arrays)]
     with torch.inference_mode():
-        return module.answer(*as_tensors(arrays))
+        return module.answer(*as_tensors(arrays)), first
 
 
 def torch_outputs(
-    module: Any, names: Sequence[str], inputs: Sequence[TensorSpec], *, dynamic: bool
+    module: Any,
+    names: Sequence[str],
+    inputs: Sequence[TensorSpec],
+    *,
+    dynamic: bool,
+    given: Mapping[str, Array] | None = None,
 ) -> tuple[TensorSpec, ...]:
-    """Describe a module's outputs by running it; a dynamic batch is told from a size by running two batches."""
+    """Describe a module's outputs by running it; a dynamic batch is told from a size by running two batches.
+
+    Settings, which may say how large an output is, are taken from ``given``: real inputs by name.
+    """
     if dynamic:
-        one, other = (run_module(module, example_arrays(inputs, batch)) for batch in (2, 3))
+        one, other = (run_module(module, example_arrays(inputs, batch, given=given)) for batch in (2, 3))
         return tuple(_spec(name, *pair) for name, *pair in zip(names, one, other, strict=True))
-    answers = run_module(module, example_arrays(inputs, None))
+    answers = run_module(module, example_arrays(inputs, None, given=given))
     batch = static_batch(inputs)
     return tuple(_static_spec(name, answer, batch) for name, answer in zip(names, answers, strict=True))
 

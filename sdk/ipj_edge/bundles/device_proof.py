@@ -11,6 +11,7 @@ from datetime import datetime, timezone
 
 import msgspec
 
+from ipj_edge.bundles.folder import read_inside
 from ipj_edge.bundles.manifest import Bundle
 from ipj_edge.errors import DestinationError
 from ipj_edge.values import EffectiveSettings
@@ -18,6 +19,7 @@ from ipj_edge.writing import write_file
 
 PROOF_NAME = "verified.json"
 _PROXY = "proxy:"
+_LIMIT_BYTES = 1 << 16
 
 
 class DeviceProof(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,10 +62,14 @@ def record_proof(bundle: Bundle, effective: EffectiveSettings) -> bool:
 
 
 def read_proof(bundle: Bundle) -> DeviceProof | None:
-    """Return the proof of this very bundle, or None where there is none that counts."""
+    """Return the proof of this very bundle, or None where there is none that counts.
+
+    Raises:
+        BundleError: it is a link or no file, or larger than any proof.
+    """
     try:
-        proof = msgspec.json.decode((bundle.path / PROOF_NAME).read_bytes(), type=DeviceProof)
-    except (OSError, msgspec.MsgspecError):
+        proof = msgspec.json.decode(read_inside(bundle.path, PROOF_NAME, _LIMIT_BYTES), type=DeviceProof)
+    except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     return proof if proof.digest == bundle.manifest.digest else None
 

@@ -15,6 +15,9 @@ from ipj_edge.values import Port, Precision, Preprocessing, Scheme, TensorSpec
 SCHEMA_VERSION = 1
 MANIFEST_NAME = "manifest.json"
 GOLDEN_NAME = "golden.npz"
+# What may come into a bundle's folder after it was published: tuned exits (sealed by a digest of their own), the proof
+# on its device and the signature (both name the manifest's digest).
+LATER_NAMES = ("exits.json", "verified.json", "signature.json")
 SUFFIX = ".ipj"
 
 
@@ -111,11 +114,14 @@ class BatchSpec(msgspec.Struct, frozen=True, kw_only=True):
         static: The only batch size its files take; None when the batch is dynamic.
         probed: Batch sizes that were run and compared before publishing.
         max: Largest batch given to the engine at once; larger ones are run in parts.
+        only_size: Why no other size is taken, where the source's first axis is not proven to hold samples or the source
+            runs at one size only; empty where larger batches are run in parts.
     """
 
     static: int | None
     probed: tuple[int, ...]
     max: int
+    only_size: str = ""
 
 
 class InputRange(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,22 +142,29 @@ class CalibrationRecord(msgspec.Struct, frozen=True, kw_only=True):
 class OutputParity(msgspec.Struct, frozen=True, kw_only=True):
     """Figures of one output on one set of inputs, source against bundle.
 
+    Float outputs have distances, whole numbers (integers and booleans) an agreement.
+
     Attributes:
-        relative_l2: ‖bundle − source‖₂ / ‖source‖₂.
-        cosine: Cosine of the two, flattened.
-        max_abs: Largest absolute difference.
-        worst_slice_l2: Largest relative L2 over the slices of the last axis; None without slices.
+        relative_l2: ‖bundle − source‖₂ / ‖source‖₂; None for whole numbers.
+        cosine: Cosine of the two, flattened; None likewise.
+        max_abs: Largest absolute difference; None likewise.
+        worst_slice_l2: Largest relative L2 over the slices along every axis but the batch; None without slices.
         top1_agreement: Share of rows with the same largest entry; None where it has no meaning.
+        agreement: Share of the places that hold the same whole number; None for float outputs, and where no place
+            could be judged.
+        places: How many places were judged by agreement; None for float outputs.
     """
 
     output: str
     inputs: str
     samples: int
-    relative_l2: float
-    cosine: float
-    max_abs: float
+    relative_l2: float | None = None
+    cosine: float | None = None
+    max_abs: float | None = None
     worst_slice_l2: float | None = None
     top1_agreement: float | None = None
+    agreement: float | None = None
+    places: int | None = None
 
 
 class ParityRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -249,7 +262,14 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Bundle(msgspec.Struct, frozen=True, kw_only=True):
-    """An opened bundle: its folder and its manifest."""
+    """An opened bundle.
+
+    Attributes:
+        path: Its folder.
+        manifest: Its manifest.
+        unchecked: Recorded files whose hashes were left to whoever loads them; see `ipj_edge.bundles.sealed_files`.
+    """
 
     path: Path
     manifest: Manifest
+    unchecked: frozenset[str] = frozenset()

@@ -7,6 +7,7 @@ from typing import Literal
 
 import msgspec
 
+from ipj_edge.bundles.folder import read_inside
 from ipj_edge.errors import BundleError
 
 PLACEMENT_NAME = "placement.json"
@@ -90,8 +91,8 @@ def read_placement(folder: Path) -> Placement | None:
     """
     file = folder / PLACEMENT_NAME
     try:
-        return msgspec.json.decode(file.read_bytes(), type=Placement)
+        return msgspec.json.decode(read_inside(folder, PLACEMENT_NAME), type=Placement)
     except FileNotFoundError:
         return None
-    except (OSError, msgspec.MsgspecError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise BundleError(f"{file} cannot be read: {error}") from error

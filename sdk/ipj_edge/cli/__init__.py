@@ -19,6 +19,8 @@ INTERRUPTED = 130
 _COMMANDS = {
     "convert": "convert a model into a proven bundle for each target",
     "verify": "prove a bundle on this machine: hashes, golden inputs, effective settings",
+    "pack": "write a bundle as one reproducible .tar",
+    "unpack": "unpack a bundle from a .tar, once all of it is checked",
     "run": "run a bundle on an image or on arrays",
     "exits": "tune when samples leave a multi-exit model early",
     "bench": "accuracy, latency and joules per inference of bundles",

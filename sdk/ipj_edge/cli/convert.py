@@ -11,6 +11,7 @@ from ipj_edge import limits
 from ipj_edge.cli.options.types import Number
 
 if TYPE_CHECKING:
+    from ipj_edge.bundles.manifest import OutputParity
     from ipj_edge.conversion import ConvertRequest, Outcome
 
 
@@ -95,6 +96,11 @@ if TYPE_CHECKING:
 @click.option("--name", default="", help="Name of the bundles. Default: the source's.")
 @click.option("--seed", default=0, show_default=True, type=Number(limits.SEED), help="Seed of the random inputs.")
 @click.option("--force", is_flag=True, help="Replace bundles that are there.")
+@click.option(
+    "--sign",
+    type=click.Path(path_type=Path),
+    help="Sign the bundles with this private key (Ed25519, PEM); `verify --key` checks it.",
+)
 @click.option("--json", "json_path", metavar="FILE", help="Also write what came of it as JSON; - is stdout.")
 def command(**options: Any) -> int:
     """Convert a model into a proven bundle for each target.
@@ -145,7 +151,7 @@ def _print(outcomes: tuple[Outcome, ...]) -> None:
             _console.note(f"{outcome.target} {outcome.precision}: {warning}")
     done = [outcome for outcome in outcomes if outcome.bundle is not None]
     if done:
-        columns = ("bundle", "size", "parity (rel. L2)", "float operators", "accuracy", "time")
+        columns = ("bundle", "size", "parity (rel. L2, agreement)", "float operators", "accuracy", "time")
         _console.table(columns, [_row(outcome) for outcome in done], right=("size", "time"))
     for outcome in outcomes:
         if outcome.error is not None:
@@ -160,16 +166,24 @@ def _row(outcome: Outcome) -> tuple[str, ...]:
     operators = manifest.stages[0].operators
     # A static quantization promises nothing outside its calibrated range: there it was not judged either.
     judged = [each for each in manifest.parity.outputs if manifest.scheme != "static" or each.inputs != "random"]
-    worst = max(judged or manifest.parity.outputs, key=lambda figures: figures.relative_l2)
     accuracy = "" if outcome.accuracy is None else f"{outcome.accuracy[1]:.4f} (source {outcome.accuracy[0]:.4f})"
     return (
         str(outcome.bundle.path),
         _console.bytes_text(sum(record.size_bytes for record in manifest.files)),
-        f"{worst.relative_l2:.2g} on {worst.inputs}",
+        _parity_text(judged or list(manifest.parity.outputs)),
         f"{len(operators.float_operators)} of {operators.total}",
         accuracy,
         f"{outcome.seconds:.1f} s",
     )
+
+
+def _parity_text(figures: list[OutputParity]) -> str:
+    """Return the worst distance of float outputs and the worst agreement of whole numbers."""
+    distances = [(each.relative_l2, each.inputs) for each in figures if each.relative_l2 is not None]
+    shares = [(each.agreement, each.places, each.inputs) for each in figures if each.agreement is not None]
+    told = [f"{distance:.2g} on {inputs}" for distance, inputs in sorted(distances)[-1:]]
+    told += [f"agreement {share:.2%} of {places:,} on {inputs}" for share, places, inputs in sorted(shares)[:1]]
+    return "; ".join(told)
 
 
 def _entry(outcome: Outcome) -> dict[str, Any]:

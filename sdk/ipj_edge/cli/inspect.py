@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from ipj_edge.bundles.manifest import Bundle, Manifest, StageSpec
+    from ipj_edge.bundles.manifest import Bundle, Manifest, OutputParity, StageSpec
     from ipj_edge.values import Port, TensorSpec
 
 
@@ -158,18 +158,26 @@ def _print_proof(manifest: Manifest) -> None:
     parity = manifest.parity
     how = "loosened by the user to" if parity.loosened else "allowed"
     _console.say(f"parity: verified on {parity.verified_on}, relative L2 {how} {parity.tolerance:g}")
-    rows = [
-        (
-            figures.output, figures.inputs, str(figures.samples), f"{figures.relative_l2:.3g}", f"{figures.cosine:.6f}",
-            "" if figures.worst_slice_l2 is None else f"{figures.worst_slice_l2:.3g}",
-            "" if figures.top1_agreement is None else f"{figures.top1_agreement:.1%}",
-        )
-        for figures in parity.outputs
-    ]  # fmt: skip
-    _console.table(
-        ("output", "inputs", "samples", "relative L2", "cosine", "worst slice", "same top-1"), rows, right=("samples",)
-    )
+    columns = ("output", "inputs", "samples", "relative L2", "cosine", "worst slice", "same top-1", "agreement")
+    _console.table(columns, [_parity_row(figures) for figures in parity.outputs], right=("samples",))
     calibration = manifest.calibration
     if calibration is not None:
         spans = ", ".join(f"{name} {span.low:g} to {span.high:g}" for name, span in calibration.inputs.items())
         _console.say(f"calibrated on {calibration.samples} samples ({spans}), sha256 {calibration.sha256[:16]}…")
+
+
+def _parity_row(figures: OutputParity) -> tuple[str, ...]:
+    agreement = ""
+    if figures.places is not None:
+        share = "not judged" if figures.agreement is None else f"{figures.agreement:.2%}"
+        agreement = f"{share} of {figures.places:,}"
+    return (
+        figures.output,
+        figures.inputs,
+        str(figures.samples),
+        "" if figures.relative_l2 is None else f"{figures.relative_l2:.3g}",
+        "" if figures.cosine is None else f"{figures.cosine:.6f}",
+        "" if figures.worst_slice_l2 is None else f"{figures.worst_slice_l2:.3g}",
+        "" if figures.top1_agreement is None else f"{figures.top1_agreement:.1%}",
+        agreement,
+    )

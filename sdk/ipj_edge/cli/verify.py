@@ -17,14 +17,20 @@ if TYPE_CHECKING:
 @click.argument("bundle", type=click.Path())
 @click.option("--threads", type=Number(limits.THREADS), help="Inference threads. Default: min(affinity, cgroup quota).")
 @click.option("--allow-fallback", is_flag=True, help="Accept settings that differ from the requested ones.")
+@click.option("--digest", metavar="SHA256", help="Accept only the bundle whose manifest has this digest.")
+@click.option("--key", type=click.Path(), help="Accept only a bundle signed with this public key (Ed25519, PEM).")
 @click.option("--json", "json_path", metavar="FILE", help="Write the result as JSON; - is stdout.")
-def command(bundle: str, threads: int | None, allow_fallback: bool, json_path: str | None) -> None:
+def command(
+    bundle: str, threads: int | None, allow_fallback: bool, digest: str | None, key: str | None, json_path: str | None
+) -> None:
     """Prove a bundle on this machine: hashes, golden inputs, effective settings."""
     from ipj_edge.cli.printing import console as _console
     from ipj_edge.runtime.verification import verify
     from ipj_edge.values import Settings
 
-    verification = verify(bundle, settings=Settings(threads=threads, allow_fallback=allow_fallback))
+    verification = verify(
+        bundle, settings=Settings(threads=threads, allow_fallback=allow_fallback), digest=digest, key=key
+    )
     if json_path != "-":
         _print(verification)
     if json_path is not None:
@@ -43,6 +49,7 @@ def _print(verification: Verification) -> None:
 
     manifest = verification.bundle.manifest
     _console.say(f"{verification.bundle.path}: {len(manifest.files)} files have the recorded hashes")
+    _console.say(f"digest: {manifest.digest}")
     for figures in verification.outputs:
         _console.say(
             f"output '{figures.output}': relative L2 {figures.relative_l2:.3g}, cosine {figures.cosine:.6f} "

@@ -20,7 +20,7 @@ from ipj_edge.conversion.plan.abilities import check_abilities, for_precision
 from ipj_edge.conversion.plan.plan import choose_converter, proving_target
 from ipj_edge.conversion.plan.prepared import Prepared
 from ipj_edge.conversion.plan.ranges import trained_ranges
-from ipj_edge.conversion.prove.proof import batch_probes, gate, judge
+from ipj_edge.conversion.prove.proof import batch_probes, check_real_inputs, gate, judge
 from ipj_edge.conversion.prove.trial import TrialResult, run_trial
 from ipj_edge.conversion.publish import FULL
 from ipj_edge.errors import (
@@ -59,6 +59,7 @@ def build(
     source = prepared.source
     converter = choose_converter(source, target, precision)
     check_abilities(converter, prepared.options, source, precision)
+    check_real_inputs(prepared, precision)
     files = _convert(prepared, converter, target, precision, folder)
     draft = draft_manifest(prepared, name, target, precision, files, folder)
     write_golden_inputs(prepared, folder)
@@ -70,6 +71,7 @@ def build(
         trial = run_trial(folder, prover, sets, Path(scratch))
     judged = judge(prepared, trial, draft)
     accuracy = gate(prepared, trial, draft)
+    write_golden_inputs(prepared, folder, trial.answers)
     manifest = msgspec.structs.replace(
         draft,
         files=record_files(folder, unreproducible=files.unreproducible),

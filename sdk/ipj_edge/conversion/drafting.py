@@ -20,9 +20,10 @@ from ipj_edge.bundles.manifest import (
 from ipj_edge.conversion.plan.abilities import for_precision
 from ipj_edge.conversion.plan.calibration import record_calibration
 from ipj_edge.conversion.plan.prepared import Prepared
-from ipj_edge.conversion.plan.reference import GOLDEN_SAMPLES, static_batch
+from ipj_edge.conversion.plan.reference import GOLDEN_SAMPLES, only_size, static_batch
 from ipj_edge.plugins import load_target
-from ipj_edge.protocols import Array, StageFiles
+from ipj_edge.protocols import Array, Source, StageFiles
+from ipj_edge.runtime.agreement import ENOUGH_PLACES, INT8_AGREEMENT, holds_whole_numbers
 from ipj_edge.runtime.golden import write_golden
 from ipj_edge.runtime.parity import RELATIVE_L2
 from ipj_edge.values import Precision, TensorSpec
@@ -47,7 +48,7 @@ def draft_manifest(
         outputs=prepared.reference.outputs,
         stages=_stages(prepared, precision, files, folder),
         unsplit=_whole(prepared, precision, files, folder) if files.stages else None,
-        batch=_batch(files, request.max_batch),
+        batch=_batch(source, files, request.max_batch),
         calibration=None
         if prepared.calibration is None or precision != "int8"
         else record_calibration(prepared.calibration),
@@ -68,7 +69,7 @@ def draft_manifest(
         labels=request.labels,
         preprocessing=request.preprocessing,
         golden_samples=len(_golden_rows(prepared)),
-        notes=(*source.notes, *prepared.notes, *files.notes),
+        notes=(*_size_notes(source), *source.notes, *prepared.notes, *files.notes),
         state=files.state,
         scheme=files.scheme,
         **_asked_for(prepared, precision),
@@ -132,33 +133,70 @@ def _engine_bytes(folder: Path, file: str) -> int:
     return sum(path.stat().st_size for path in main.parent.iterdir() if path.stem == main.stem)
 
 
-def _batch(files: StageFiles, max_batch: int) -> BatchSpec:
+def _size_notes(source: Source) -> tuple[str, ...]:
+    reason = only_size(source)
+    return (f"one size only: {reason}",) if reason else ()
+
+
+def _batch(source: Source, files: StageFiles, max_batch: int) -> BatchSpec:
+    if all(spec.batch_axis is None for spec in source.inputs):
+        return BatchSpec(static=None, probed=(1,), max=1, only_size=only_size(source))
     if files.static_batch is not None:
-        return BatchSpec(static=files.static_batch, probed=(files.static_batch,), max=files.static_batch)
+        size = files.static_batch
+        return BatchSpec(static=size, probed=(size,), max=size, only_size=only_size(source))
     return BatchSpec(static=None, probed=tuple(sorted({1, min(2, max_batch), max_batch})), max=max_batch)
 
 
-def _golden_rows(prepared: Prepared) -> Array:
-    """Return which samples of the golden set are written: spread over it, or whole batches of a fixed size."""
+def _golden_rows(prepared: Prepared, agreeing: Array | None = None) -> Array:
+    """Return which samples of the golden set are written: spread over it, or whole batches of a fixed size.
+
+    Args:
+        prepared: The source with its data.
+        agreeing: Samples to choose among; None for all.
+    """
     samples = prepared.reference.sets[_golden_set(prepared)]
+    count = min(samples.count, GOLDEN_SAMPLES)
     step = static_batch(prepared.source.inputs)
     if step is not None and step > 1:
         # What a fixed batch answers may hang on the samples that are in it together.
         return np.arange(min(samples.count, max(step, GOLDEN_SAMPLES // step * step)))
-    return np.linspace(0, samples.count - 1, min(samples.count, GOLDEN_SAMPLES)).round().astype(np.intp)
+    among = np.arange(samples.count) if agreeing is None or len(agreeing) < count else agreeing
+    return among[np.linspace(0, len(among) - 1, count).round().astype(np.intp)]
 
 
 def _golden_set(prepared: Prepared) -> str:
     return next(name for name in ("calibration", "data", "random") if name in prepared.reference.sets)
 
 
-def write_golden_inputs(prepared: Prepared, folder: Path) -> None:
-    """Write golden inputs with the source's answers, taken from those already there."""
-    name, rows = _golden_set(prepared), _golden_rows(prepared)
+def write_golden_inputs(
+    prepared: Prepared, folder: Path, proven: Mapping[str, Mapping[str, Array]] | None = None
+) -> None:
+    """Write golden inputs with the source's answers, taken from those already there.
+
+    Args:
+        prepared: The source with its data.
+        folder: The bundle's folder.
+        proven: What the bundle answered, by set and output, once it passed. Where it may miss some whole numbers, a
+            device is asked for those that it got right here: of a few samples none may differ there.
+    """
+    name = _golden_set(prepared)
+    rows = _golden_rows(prepared, None if proven is None else _agreeing(prepared, name, proven[name]))
     samples, answers = prepared.reference.sets[name].arrays, prepared.reference.answers[name]
     write_golden(
         folder, _picked(samples, prepared.source.inputs, rows), _picked(answers, prepared.source.outputs, rows)
     )
+
+
+def _agreeing(prepared: Prepared, name: str, answers: Mapping[str, Array]) -> Array:
+    """Return the samples of a set whose whole numbers agree with the source's as far as int8 has to."""
+    samples, reference = prepared.reference.sets[name].count, prepared.reference.answers[name]
+    agreeing = np.ones(samples, bool)
+    for spec in prepared.source.outputs:
+        want = reference[spec.name]
+        if spec.batch_axis is not None and holds_whole_numbers(want):
+            same = np.moveaxis(want == answers[spec.name], spec.batch_axis, 0).reshape(samples, -1)
+            agreeing &= same.mean(axis=1) >= (INT8_AGREEMENT if same.shape[1] >= ENOUGH_PLACES else 1.0)
+    return np.flatnonzero(agreeing)
 
 
 def _picked(arrays: Mapping[str, Array], specs: Sequence[TensorSpec], rows: Array) -> dict[str, Array]:

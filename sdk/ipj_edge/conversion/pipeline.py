@@ -9,7 +9,9 @@ from time import monotonic
 
 import msgspec
 
+from ipj_edge.bundles.bundle import open_bundle
 from ipj_edge.bundles.manifest import SUFFIX, Bundle
+from ipj_edge.bundles.signature import read_private_key, sign_bundle
 from ipj_edge.conversion.build import build
 from ipj_edge.conversion.plan.calibration import check_calibration, check_whole_numbers, range_warnings
 from ipj_edge.conversion.plan.inputs import random_samples
@@ -17,12 +19,13 @@ from ipj_edge.conversion.plan.integer_ranges import with_integer_ranges
 from ipj_edge.conversion.plan.plan import check_target, choose_opener, choose_precisions
 from ipj_edge.conversion.plan.prepared import Prepared
 from ipj_edge.conversion.plan.reference import (
-    GOLDEN_SAMPLES,
     PARITY_SAMPLES,
     Reference,
     answer,
     check_unbatched_outputs,
     decide_meanings,
+    drawn_count,
+    only_size,
     spread,
     whole_batches,
 )
@@ -30,10 +33,10 @@ from ipj_edge.conversion.plan.request import ConvertRequest, Outcome
 from ipj_edge.conversion.plan.request_checks import check_labels, check_request, named_preprocessing, tidied
 from ipj_edge.conversion.publish import check_free, publish, workspace
 from ipj_edge.conversion.stage_choice import with_stage_precisions
-from ipj_edge.errors import ConfigError, IpjEdgeError
+from ipj_edge.errors import ConfigError, DataError, IpjEdgeError
 from ipj_edge.plugins import load_target
 from ipj_edge.protocols import Source, SourceRequest, StagedSource
-from ipj_edge.samples.data import Samples, load_samples
+from ipj_edge.samples.data import Samples, arrays_given, load_samples
 from ipj_edge.values import ConversionOptions, Precision, TensorSpec
 
 Progress = Callable[[str], None]
@@ -54,6 +57,8 @@ def convert(request: ConvertRequest, *, progress: Progress = lambda _text: None)
     request = tidied(request)
     for target in request.targets:
         load_target(target)
+    if request.sign is not None:
+        read_private_key(request.sign)
     with tempfile.TemporaryDirectory(prefix="ipj-edge-") as folder:
         progress(f"opening {request.source}")
         source = _open_source(request, Path(folder))
@@ -71,6 +76,7 @@ def _open_source(request: ConvertRequest, workdir: Path) -> Source:
             output_names=request.output_names,
             workdir=workdir,
             max_batch=request.max_batch,
+            examples=arrays_given((request.calibration, request.data)),
         )
     )
 
@@ -99,18 +105,29 @@ def _prepare(asked: ConvertRequest, source: Source, progress: Progress) -> Prepa
 
 
 def _options(request: ConvertRequest, source: Source) -> ConversionOptions:
-    """Return the options with the outputs that are exits: those the user named, else those the source knows of."""
+    """Return the options with the outputs that are exits: those the user named, else those the source knows of.
+
+    Raises:
+        ConfigError: there are exits, and no samples that could leave at them.
+    """
     outputs, exits = tuple(spec.name for spec in source.outputs), request.options.split_at
     if exits == ("exits",) and "exits" not in outputs:
         exits = outputs
     exits = exits or (source.exits if isinstance(source, StagedSource) else ())
+    if exits and all(spec.batch_axis is None for spec in source.inputs):
+        raise ConfigError(f"samples leave at exits one by one, and this model has none: {only_size(source)}")
     return msgspec.structs.replace(request.options, split_at=exits)
 
 
 def _load(location: str | None, request: ConvertRequest, source: Source) -> Samples | None:
     if location is None:
         return None
-    samples = load_samples(location, source.inputs, request.preprocessing, request.labels)
+    try:
+        samples = load_samples(location, source.inputs, request.preprocessing, request.labels)
+    except DataError as error:
+        if not only_size(source):
+            raise
+        raise DataError(f"{error} (one size only: {only_size(source)})") from error
     return whole_batches(samples, source.inputs)
 
 
@@ -126,8 +143,7 @@ def _reference(
     data: Samples | None,
 ) -> Reference:
     real = calibration if calibration is not None else data
-    count = max(request.max_batch, 2 * GOLDEN_SAMPLES)
-    drawn = random_samples(inputs, count, request.seed, real)
+    drawn = random_samples(inputs, drawn_count(inputs, request.max_batch), request.seed, real)
     check_unbatched_outputs(source, drawn, request.max_batch)
     sets = {"random": whole_batches(drawn, source.inputs)}
     if calibration is not None:
@@ -143,7 +159,12 @@ def _classes(request: ConvertRequest, data: Samples | None, calibration: Samples
     if request.labels:
         return len(request.labels)
     for samples in (data, calibration):
-        if samples is not None and samples.labels is not None and samples.labels.dtype.kind in "iu":
+        if (
+            samples is not None
+            and samples.labels is not None
+            and samples.labels.dtype.kind in "iu"
+            and samples.labels.ndim == 1
+        ):
             return int(samples.labels.max()) + 1
     return None
 
@@ -173,6 +194,10 @@ def _one(prepared: Prepared, target: str, precision: Precision, progress: Progre
         with workspace(destination) as folder:
             chosen = with_stage_precisions(prepared, target, progress) if precision == "int8" else prepared
             proven = build(chosen, name, target, precision, folder, progress)
+            if request.sign is not None:
+                sign_bundle(
+                    folder, open_bundle(folder, check_files=False).manifest.digest, read_private_key(request.sign)
+                )
             publish(folder, destination, force=request.force)
     except IpjEdgeError as error:
         return Outcome(target, precision, seconds=monotonic() - start, error=error)

@@ -6,7 +6,6 @@ from ipj_edge.energy.attribution import per_inference
 from ipj_edge.energy.cadence import measure_update_interval_s
 from ipj_edge.energy.choice import ProbeChoice, check_named, choose_probe
 from ipj_edge.energy.clocks import Clocks
-from ipj_edge.energy.comparison import ratio
 from ipj_edge.energy.cost import Amount, Cost, Tariff, cost_of, load_tariff, tops_per_watt
 from ipj_edge.energy.meter import Measurement, Meter, measure
 from ipj_edge.energy.polling import PolledSampler
@@ -34,7 +33,6 @@ __all__ = [
     "measure_update_interval_s",
     "minimum_window_s",
     "per_inference",
-    "ratio",
     "survey",
     "tops_per_watt",
     "total",

@@ -75,10 +75,12 @@ class Meter:
         try:
             for probe, choice in zip(self._probes, self.choices, strict=True):
                 self._tracks.append(self._open(probe, choice))
+            for track in self._tracks:
+                if _needs_pump(track):
+                    self._pump(track)
         except BaseException:
             self.close()
             raise
-        self._threads = [self._pump(track) for track in self._tracks if _needs_pump(track)]
         return self
 
     def __exit__(
@@ -141,10 +143,10 @@ class Meter:
         track.facts = msgspec.structs.replace(track.facts, note=note)
         return track
 
-    def _pump(self, track: Track | Absent) -> threading.Thread:
+    def _pump(self, track: Track | Absent) -> None:
         thread = threading.Thread(target=self._pump_until_closed, args=(track,), daemon=True, name="ipj-edge meter")
         thread.start()
-        return thread
+        self._threads.append(thread)
 
     def _pump_until_closed(self, track: Track) -> None:
         while not self._stop.wait(track.pump_interval_s):
@@ -161,7 +163,11 @@ class Measurement:
 
     def __enter__(self) -> Measurement:
         self._meter.__enter__()
-        self._window = self._meter.window(self.name).__enter__()
+        try:
+            self._window = self._meter.window(self.name).__enter__()
+        except BaseException:
+            self._meter.close()
+            raise
         return self
 
     def __exit__(

@@ -6,10 +6,8 @@ import numpy as np
 
 from ipj_edge.errors import DataError
 from ipj_edge.metrics.bootstrap import bootstrap_interval
-from ipj_edge.metrics.score import Batch, Score, rate
+from ipj_edge.metrics.score import NO_CLASS, Batch, Score, rate
 from ipj_edge.protocols import Array
-
-_NO_CLASS = -1
 
 
 def top1_correct(scores: Array, labels: Array) -> int:
@@ -35,16 +33,28 @@ def check_classes(scores: Array, labels: Array, what: str) -> None:
         raise DataError(
             f"{what} needs scores of shape (n, classes) and n labels; got {scores.shape} and {labels.shape}"
         )
-    if labels.dtype.kind not in "iub":
-        raise DataError(f"{what} needs integer labels; got {labels.dtype}")
+    check_whole_labels(labels, what)
     if labels.size and (labels.min() < 0 or labels.max() >= scores.shape[1]):
         raise DataError(
             f"labels run from {labels.min()} to {labels.max()}, the model has classes 0 to {scores.shape[1] - 1}"
         )
 
 
+def check_whole_labels(labels: Array, what: str) -> None:
+    """Check that labels are whole numbers.
+
+    Raises:
+        DataError: they are not.
+    """
+    if labels.dtype.kind not in "iub":
+        raise DataError(f"{what} needs integer labels; got {labels.dtype}")
+
+
 class TopK:
-    """Share of samples whose label is among the k largest scores; of equal scores the first ones count."""
+    """Share of samples whose label is among the k largest scores; of equal scores the first ones count.
+
+    Where a bundle answers with class numbers and no scores, top-1 is their share that equals the label.
+    """
 
     is_rate, higher_is_better = True, True
 
@@ -54,8 +64,20 @@ class TopK:
 
     def add(self, batch: Batch) -> None:
         """Count one batch."""
-        self._correct += int(self.correct(batch.scores(self.name), batch.labels).sum())
+        self._correct += int(self.right(batch).sum())
         self._n += len(batch.labels)
+
+    def right(self, batch: Batch) -> Array:
+        """Return for every sample of a batch whether it counts as correct, bool of shape (n,).
+
+        Raises:
+            DataError: the outputs or labels are not what the metric needs.
+        """
+        numbers = None if batch.has_scores else batch.class_numbers()
+        if self._k != 1 or numbers is None or batch.labels.ndim != 1:
+            return self.correct(batch.scores(self.name), batch.labels)
+        check_whole_labels(batch.labels, self.name)
+        return np.asarray(numbers == batch.labels)
 
     def correct(self, scores: Array, labels: Array) -> Array:
         """Return for every sample whether it counts as correct, bool of shape (n,)."""
@@ -85,15 +107,25 @@ class F1:
 
     def add(self, batch: Batch) -> None:
         """Count one batch."""
+        guesses = self._guesses(batch)
+        pairs, counts = np.unique(np.stack([batch.labels, guesses]), axis=1, return_counts=True)
+        for label, guess, count in zip(*pairs.tolist(), counts.tolist(), strict=True):
+            self._cells[label, guess] = self._cells.get((label, guess), 0) + count
+
+    def _guesses(self, batch: Batch) -> Array:
+        numbers = None if batch.has_scores else batch.class_numbers()
+        if numbers is not None and batch.labels.ndim == 1:
+            check_whole_labels(batch.labels, self.name)
+            if self._average == "binary" and not {*np.unique(numbers), *np.unique(batch.labels)} <= {0, 1}:
+                raise DataError("f1-binary is for the classes 0 and 1, the model or the labels have others")
+            # No class is negative but the one that stands for none.
+            return np.maximum(numbers, NO_CLASS)
         scores = batch.scores(self.name)
         check_classes(scores, batch.labels, self.name)
         if self._average == "binary" and scores.shape[1] != 2:
             raise DataError(f"f1-binary is for two classes, the model has {scores.shape[1]}")
         # A score that is no number is larger than nothing: such a sample is a guess at no class.
-        guesses = np.where(np.isnan(scores).any(axis=1), _NO_CLASS, scores.argmax(axis=1))
-        pairs, counts = np.unique(np.stack([batch.labels, guesses]), axis=1, return_counts=True)
-        for label, guess, count in zip(*pairs.tolist(), counts.tolist(), strict=True):
-            self._cells[label, guess] = self._cells.get((label, guess), 0) + count
+        return np.where(np.isnan(scores).any(axis=1), NO_CLASS, scores.argmax(axis=1))
 
     def score(self) -> Score:
         """Return F1 with a bootstrap interval."""
@@ -110,7 +142,7 @@ class F1:
     def _of(self, pairs: Array, counts: Array) -> float:
         classes = int(pairs.max()) + 1
         labelled = np.bincount(pairs[:, 0], counts, classes)
-        some = pairs[:, 1] != _NO_CLASS
+        some = pairs[:, 1] != NO_CLASS
         guessed = np.bincount(pairs[some, 1], counts[some], classes)
         hits = pairs[:, 0] == pairs[:, 1]
         right = np.bincount(pairs[hits, 0], counts[hits], classes)

@@ -13,6 +13,12 @@ from ipj_edge.protocols import Array
 from ipj_edge.stats import wilson_interval
 from ipj_edge.values import Meaning
 
+# Labels with this value are not counted: torch's losses and most data sets use it. In labels of bytes 255 is its place.
+IGNORED = -100
+IGNORED_BYTE = 255
+NO_CLASS = -1
+SCORES = ("logits", "probabilities")
+
 IntervalKind = Literal["wilson", "bootstrap", "none"]
 
 
@@ -68,6 +74,40 @@ class Batch:
         """
         return self.outputs[self._scored(metric)]
 
+    @property
+    def has_scores(self) -> bool:
+        """Whether an output holds scores of classes."""
+        return any(meaning in SCORES for meaning in self.meanings.values())
+
+    def classes(self, metric: str) -> Array:
+        """Return the class that is answered for each label, shaped as the labels; -1 where a score is no number.
+
+        That is the place of the largest score, or the first output of whole numbers that is shaped as the labels: a
+        class number a sample, or a label map.
+
+        Raises:
+            DataError: no output is either.
+        """
+        wanted = self.labels.shape
+        for name, meaning in self.meanings.items():
+            axis = _class_axis(self.outputs[name], wanted) if meaning in SCORES else None
+            if axis is not None:
+                values = self.outputs[name]
+                return np.where(np.isnan(values).any(axis=axis), NO_CLASS, values.argmax(axis=axis))
+        numbers = self.class_numbers()
+        if numbers is None:
+            raise DataError(f"{metric}: no output holds logits, probabilities or class numbers for labels of {wanted}")
+        return numbers
+
+    def class_numbers(self) -> Array | None:
+        """Return the first output of whole numbers that is shaped as the labels, axes of size 1 aside, or None."""
+        wanted = self.labels.shape
+        for values in self.outputs.values():
+            fits = values.dtype.kind in "iub" and len(values) == wanted[0] if values.ndim else False
+            if fits and _without_ones(values.shape) == _without_ones(wanted):
+                return values.reshape(wanted).astype(np.int64)
+        return None
+
     def log_probabilities(self, metric: str) -> Array:
         """Return log probabilities of the classes, the last axis, in float64; see `scores`."""
         name = self._scored(metric)
@@ -83,10 +123,27 @@ class Batch:
         return next(iter(self.outputs.values()))
 
     def _scored(self, metric: str) -> str:
-        named = [name for name, meaning in self.meanings.items() if meaning in ("logits", "probabilities")]
+        named = [name for name, meaning in self.meanings.items() if meaning in SCORES]
         if not named:
             raise DataError(f"{metric}: no output of this bundle holds logits or probabilities")
         return named[0]
+
+
+def counted(labels: Array) -> Array:
+    """Return where labels count, bool of their shape."""
+    return labels != (IGNORED_BYTE if labels.dtype == np.uint8 else IGNORED)  # type: ignore[no-any-return]
+
+
+def _class_axis(scores: Array, labels: tuple[int, ...]) -> int | None:
+    """Return the axis of the classes: without it scores are shaped as the labels."""
+    if scores.ndim != len(labels) + 1:
+        return None
+    axes = (axis for axis in (1, scores.ndim - 1) if (*scores.shape[:axis], *scores.shape[axis + 1 :]) == labels)
+    return next(axes, None)
+
+
+def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return (shape[0], *(size for size in shape[1:] if size != 1))
 
 
 class Metric(Protocol):

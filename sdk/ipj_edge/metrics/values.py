@@ -7,11 +7,8 @@ import numpy as np
 
 from ipj_edge.errors import DataError
 from ipj_edge.metrics.bootstrap import ratio_interval
-from ipj_edge.metrics.score import Batch, Score
+from ipj_edge.metrics.score import IGNORED, Batch, Score
 from ipj_edge.protocols import Array
-
-# Positions with this label are padding: torch's cross_entropy and most data sets use it.
-IGNORED = -100
 
 
 class MeanSquaredError:

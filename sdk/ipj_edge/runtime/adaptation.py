@@ -27,14 +27,18 @@ class InputAdapter:
         port: The input as the engine sees it.
         refuse_nan: Refuse NaN, which an engine that computes in integers would turn into some number.
         check_range: Refuse whole numbers outside the range that the spec declares.
+        only_size: Why the first axis takes one size only; empty where any number of samples can be given.
     """
 
-    __slots__ = ("_dtype", "_ndim", "_quantize", "_refuse_nan", "_spec", "_tail", "batched", "name")
+    __slots__ = ("_dtype", "_ndim", "_only_size", "_quantize", "_refuse_nan", "_spec", "_tail", "batched", "name")
 
-    def __init__(self, spec: TensorSpec, port: Port, *, refuse_nan: bool, check_range: bool = True) -> None:
+    def __init__(
+        self, spec: TensorSpec, port: Port, *, refuse_nan: bool, check_range: bool = True, only_size: str = ""
+    ) -> None:
         self.name = spec.name
         self.batched = spec.batch_axis is not None
         self._spec = spec
+        self._only_size = "" if self.batched else only_size
         self._dtype = np.dtype(spec.dtype)
         self._ndim = len(spec.shape)
         self._tail = spec.shape[1:] if self.batched else spec.shape
@@ -61,7 +65,8 @@ class InputAdapter:
         if self.batched and array.ndim == self._ndim - 1:
             array = array[None]
         if (array.shape[1:] if self.batched else array.shape) != self._tail and not self._fits(array):
-            raise InputError(f"'{self.name}': expected shape {shape_text(self._spec)}, got {np.shape(value)}")
+            why = f"; one size only: {self._only_size}" if self._only_size else ""
+            raise InputError(f"'{self.name}': expected shape {shape_text(self._spec)}, got {np.shape(value)}{why}")
         if not array.flags.c_contiguous:
             array = np.ascontiguousarray(array)
         if self._refuse_nan and array.size and isnan(np.vdot(array, array)):

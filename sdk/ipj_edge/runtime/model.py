@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
 from types import TracebackType
@@ -63,6 +62,8 @@ def load(
     allow_fallback: bool = False,
     allow_out_of_range: bool = False,
     exits: Exits = "auto",
+    digest: str | None = None,
+    key: str | Path | None = None,
 ) -> Model:
     """Open a bundle, check every file of it and load it on its target.
 
@@ -76,9 +77,12 @@ def load(
         exits: For a bundle with several exits: ``auto`` leaves early as its ``exits.json`` says, and not at all
             without one; ``off`` never does; ``all`` loads the stages and leaves only where `Model.run` is told to;
             a policy is used as it is, certified or not.
+        digest: Accept only the bundle whose manifest has this digest.
+        key: Public key file (PEM, Ed25519): accept only a bundle signed with it.
 
     Raises:
-        BundleError: damaged, of an unknown version, or its exits were tuned for other files or settings.
+        BundleError: damaged, impossible, not the one asked for, of an unknown version, or its exits were tuned for
+            other files or settings.
         PluginNotFoundError: no plugin for the bundle's target.
         MissingDependencyError: the target's engine is not installed.
         TargetUnavailableError: a setting, precision or instruction set is not to be had as requested.
@@ -87,7 +91,7 @@ def load(
     settings = Settings(
         threads=threads, spinning=spinning, allow_fallback=allow_fallback, allow_out_of_range=allow_out_of_range
     )
-    return open_model(open_bundle(path), settings, exits=exits)
+    return open_model(open_bundle(path, leave_programs=True, digest=digest, key=key), settings, exits=exits)
 
 
 def open_model(bundle: Bundle, settings: Settings, *, exits: Exits = "auto", on: str | None = None) -> Model:
@@ -122,10 +126,17 @@ class Model:
         self.effective: tuple[EffectiveSettings, ...] = tuple(session.effective for session in sessions)
         self._busy = threading.Lock()
         self._improving: Iterator[Array] | None = None
+        self._cut_short = False
         ports = {port.name: port for session in sessions for port in session.stage.takes}
         integers = manifest.precision == "int8"
         self._inputs = tuple(
-            InputAdapter(spec, ports[spec.name], refuse_nan=integers, check_range=not requested.allow_out_of_range)
+            InputAdapter(
+                spec,
+                ports[spec.name],
+                refuse_nan=integers,
+                check_range=not requested.allow_out_of_range,
+                only_size=manifest.batch.only_size,
+            )
             for spec in manifest.inputs
         )
         self._only = self._inputs[0] if len(self._inputs) == 1 else None
@@ -133,6 +144,7 @@ class Model:
         self._batched_outputs = {spec.name for spec in manifest.outputs if spec.batch_axis is not None}
         self._dynamic = manifest.batch.static is None
         self._at_once = manifest.batch.static or manifest.batch.max
+        self._only_size = manifest.batch.only_size
         specs = {spec.name: spec for spec in manifest.outputs}
         self._chain = Chain(programs, self._batched, specs) if programs.stages else None
         self._outputs = tuple(
@@ -182,8 +194,10 @@ class Model:
             ConfigError: max_exit or deadline_s for a model that was not loaded with its stages.
         """
         start = perf_counter()
-        self._enter()
-        try:
+        if self._busy.locked():
+            raise _occupied()
+        with self._busy:
+            self._begin()
             feeds, rows = self._accept(inputs)
             if self._chain is not None:
                 until = None if deadline_s is None else start + deadline_s
@@ -193,8 +207,6 @@ class Model:
                 self._need_no_stages(max_exit, deadline_s)
                 outputs = self._plain(feeds, rows, copy)
                 exit_indices = np.array([self._last_exit]) if rows == 1 else np.full(rows, self._last_exit)
-        finally:
-            self._busy.release()
         return Result(outputs, exit_indices, perf_counter() - start)
 
     def run_every_output(self, inputs: Array | Mapping[str, Array]) -> dict[str, Array]:
@@ -206,7 +218,10 @@ class Model:
             InputError: see `run`.
         """
         chain = self._chain
-        with self._alone():
+        if self._busy.locked():
+            raise _occupied()
+        with self._busy:
+            self._begin()
             feeds, rows = self._accept(inputs)
             if chain is None:
                 return self._plain(feeds, rows, True, may_differ=True)
@@ -221,7 +236,10 @@ class Model:
             ConfigError: the model was not loaded with its stages, or there are more samples than it takes at once.
         """
         chain, start = self._loaded_chain(), perf_counter()
-        with self._alone():
+        if self._busy.locked():
+            raise _occupied()
+        with self._busy:
+            self._begin()
             feeds, rows = self._accept(inputs)
             if rows > self._at_once:
                 raise ConfigError(f"answers improve for {self._at_once} samples at once; {rows} came")
@@ -254,7 +272,10 @@ class Model:
             InputError: the model is running in another thread.
             TargetError: the bundle keeps a state that its target's session cannot set back.
         """
-        with self._alone():
+        if self._busy.locked():
+            raise _occupied()
+        with self._busy:
+            self._begin()
             self._reset()
 
     def close(self) -> None:
@@ -269,34 +290,25 @@ class Model:
     ) -> None:
         self.close()
 
-    def _enter(self, improving: Iterator[Array] | None = None) -> None:
-        """Become the one caller, and end the answers that an earlier one may still be improving.
+    # Every caller takes the lock in the same two lines: look, then `with`. A signal between any two instructions leaves
+    # it free; `acquire` before `try`, a flag, a context manager of our own do not (tests/contract/runtime). Of two
+    # callers who look at the same moment one waits for the other.
 
-        Args:
-            improving: The answers to go on with.
-
-        Raises:
-            InputError: there is another caller, or these answers have ended.
-        """
-        if not self._busy.acquire(blocking=False):
-            raise InputError("this model is already running in another thread: give each thread its own model.clone()")
-        if improving is not None and improving is not self._improving:
-            self._busy.release()
-            raise InputError("the model ran something else since the last answer: call improve again")
-        self._improving = improving
-
-    @contextmanager
-    def _alone(self, improving: Iterator[Array] | None = None) -> Iterator[None]:
-        self._enter(improving)
-        try:
-            yield
-        finally:
-            self._busy.release()
+    def _begin(self) -> None:
+        """End the answers that an earlier caller may still be improving, and begin afresh where one was cut short."""
+        self._improving = None
+        if self._cut_short:
+            self._reset()
+            self._cut_short = False
 
     def _improved(self, steps: Iterator[Array], name: str, rows: int, start: float) -> Iterator[Result]:
         """Take one step after the other, each as the one caller: what lies between two steps is engine memory."""
         for index in range(len(self.manifest.stages)):
-            with self._alone(steps):
+            if self._busy.locked():
+                raise _occupied()
+            with self._busy:
+                if steps is not self._improving:
+                    raise InputError("the model ran something else since the last answer: call improve again")
                 answer = next(steps)
             yield Result({name: answer}, np.full(rows, index, np.intp), perf_counter() - start)
 
@@ -330,6 +342,8 @@ class Model:
         if rows == self._at_once or (self._dynamic and 0 < rows < self._at_once):
             made = self._whole.run(feeds)
             return {name: adapt(made[name], copy) for name, adapt in self._outputs}
+        if not may_differ:
+            self._refuse_other_sizes(rows)
         parts = [self._plain(part, size, True) for part, size in self._parts(feeds, rows)]
         return {name: self._joined(name, [part[name] for part in parts], may_differ) for name in parts[0]}
 
@@ -351,6 +365,7 @@ class Model:
     ) -> Answered:
         if rows == self._at_once or (self._dynamic and 0 < rows < self._at_once):
             return chain.run(feeds, rows, max_exit, until)
+        self._refuse_other_sizes(rows)
         parts = [chain.run(part, size, max_exit, until) for part, size in self._parts(feeds, rows)]
         return Answered(
             np.concatenate([part.answer for part in parts]), np.concatenate([part.exit_indices for part in parts])
@@ -362,6 +377,8 @@ class Model:
             raise InputError("the batch is empty: give at least one sample")
         if not self._dynamic and rows % self._at_once:
             raise InputError(f"this bundle takes batches of {self._at_once}: {rows} samples do not fill them")
+        # A state left over from the middle of a batch is nobody's stream: `_begin` sets it back after an interrupt.
+        self._cut_short = bool(self.manifest.state)
         for start in range(0, rows, self._at_once):
             self._reset()
             part = {
@@ -370,6 +387,11 @@ class Model:
             }
             yield part, min(self._at_once, rows - start)
         self._reset()
+        self._cut_short = False
+
+    def _refuse_other_sizes(self, rows: int) -> None:
+        if self._only_size:
+            raise InputError(f"this bundle takes {self._at_once} samples, and {rows} came: {self._only_size}")
 
     def _loaded_chain(self) -> Chain:
         if self._chain is None:
@@ -379,3 +401,7 @@ class Model:
     def _need_no_stages(self, max_exit: int | None, deadline_s: float | None) -> None:
         if max_exit is not None or deadline_s is not None:
             self._loaded_chain()
+
+
+def _occupied() -> InputError:
+    return InputError("this model is already running in another thread: give each thread its own model.clone()")

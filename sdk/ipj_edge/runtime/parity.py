@@ -1,19 +1,21 @@
 """Whether two sets of answers are the same within a precision's tolerance: per output and per slice.
 
-A whole-tensor cosine hides dead slices: quantizing ``concat(640·x, x)`` scores 0.999997 while its small half is
-zero. So every slice of the last axis is judged on its own as well.
+Every slice along every axis but the batch is judged on its own as well (`slices`), whole numbers by agreement
+(`agreement`), and places that hold no finite number by what they hold.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
 from ipj_edge.bundles.manifest import Manifest, OutputParity
 from ipj_edge.protocols import Array
+from ipj_edge.runtime.agreement import Judgement, agree, holds_whole_numbers
+from ipj_edge.runtime.slices import Slices, slices_of
 from ipj_edge.values import Precision, TensorSpec
 
 RELATIVE_L2: dict[Precision, float] = {"fp32": 1e-4, "fp16": 2e-2, "bf16": 2e-2, "int8": 0.15}
@@ -27,7 +29,24 @@ SLICE_FLOOR = 1e-6
 # may round to the same number.
 _ROUNDING: dict[Precision, float] = {"fp32": 0.0, "fp16": 2.0**-10, "bf16": 2.0**-7, "int8": 0.0}
 PROBABILITY_QUANTUM = 2 / 256
+_UNLIKE = (
+    "keep the operators in float that join values of such unlike ranges, and what follows them: --keep-float PATTERN, "
+    "e.g. '*Concat*' (in TFLite '*CONCATENATION*')"
+)
+_NOT_FINITE = (
+    "int8 has no infinity and no NaN: keep the operators in float that make them, and what follows them: "
+    "--keep-float PATTERN, e.g. '*Where*' (in OpenVINO '*Select*', in TFLite '*SELECT*')"
+)
+_UNEQUAL = {
+    True: "keep the operators in float that feed the comparison of scores, the last layer at least: "
+    "--keep-float PATTERN",
+    False: "where scores are nearly equal, add them as an output: ties are told by them; "
+    "--tolerance SHARE allows that share of the places to differ",
+}
 SOURCE_ROUNDINGS = 2
+# A slice whose spread is below two int8 steps of its own peak may be constant however well it is quantized.
+INT8_OWN_STEP = 2 / 255
+REAL_INPUTS = ("calibration", "data", "golden")
 
 
 class Allowances(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,18 +57,32 @@ class Allowances(msgspec.Struct, frozen=True, kw_only=True):
             differ by `SOURCE_ROUNDINGS` of them, and a slice that moves no further in the source may be constant.
         early_exits: Outputs of exits before the last of an int8 bundle: it decides by its own answers there, which
             only have to point the same way as the source's (`EARLY_EXIT_COSINE`).
+        same_numbers: Whether the source computes in int8 itself: whole numbers are judged on drawn inputs too.
     """
 
     steps: Mapping[str, float] = {}
     early_exits: frozenset[str] = frozenset()
+    same_numbers: bool = False
+
+
+class _Distance(NamedTuple):
+    relative_l2: float
+    cosine: float
+    max_abs: float
+    top1: float | None
 
 
 class ParityCheck(msgspec.Struct, frozen=True, kw_only=True):
-    """Figures of one output, one line for every check it failed, and for every check it was excused from."""
+    """Figures of one output, one line for every check it failed, and for every check it was excused from.
+
+    Attributes:
+        remedies: What to do about the failures, in the words of a command line.
+    """
 
     figures: OutputParity
     failures: tuple[str, ...]
     excused: tuple[str, ...] = ()
+    remedies: tuple[str, ...] = ()
 
 
 def compare(
@@ -79,13 +112,22 @@ def compare(
     if set(reference) != set(candidate):
         missing = f"outputs differ: the source has {sorted(reference)}, the bundle {sorted(candidate)}"
         return tuple(ParityCheck(figures=_no_figures(spec, inputs), failures=(missing,)) for spec in specs[:1])
-    return tuple(
-        _compare_output(
-            spec, np.asarray(reference[spec.name]), np.asarray(candidate[spec.name]), precision, inputs,
-            tolerance if tolerance is not None else RELATIVE_L2[precision], judge_values, allowances or Allowances(),
+    allowed, limit = allowances or Allowances(), RELATIVE_L2[precision] if tolerance is None else tolerance
+    wanted = {name: np.asarray(value) for name, value in reference.items()}
+    given = {name: np.asarray(value) for name, value in candidate.items()}
+    compared = []
+    for spec in specs:
+        other = _otherwise(spec, wanted[spec.name], given[spec.name], inputs)
+        if other is None and holds_whole_numbers(wanted[spec.name]):
+            by = _by(precision, inputs, tolerance, judge_values, allowed)
+            other = _compare_whole_numbers(spec, wanted, given, inputs, by)
+        compared.append(
+            other
+            or _compare_output(
+                spec, wanted[spec.name], given[spec.name], precision, inputs, limit, judge_values, allowed
+            )
         )
-        for spec in specs
-    )  # fmt: skip
+    return tuple(compared)
 
 
 def allowances_of(manifest: Manifest) -> Allowances:
@@ -97,6 +139,7 @@ def allowances_of(manifest: Manifest) -> Allowances:
     return Allowances(
         steps=own if manifest.scheme is None else {},
         early_exits=frozenset(str(stage.exit_output) for stage in manifest.stages[:-1]),
+        same_numbers=manifest.scheme is None,
     )
 
 
@@ -112,106 +155,164 @@ def _compare_output(
 ) -> ParityCheck:
     step = allowances.steps.get(spec.name, 0.0)
     where = f"'{spec.name}' on {inputs} inputs"
+    want, got = reference.astype(np.float64), candidate.astype(np.float64)
+    if (np.isfinite(want) & ~np.isfinite(got)).any():
+        return _failed(spec, inputs, f"{where}: NaN or infinity, where the source is finite")
+    lost = _lost_kinds(want, got)
+    if lost and judge:
+        return _failed(spec, inputs, f"{where}: {lost}", (_NOT_FINITE,) if precision == "int8" else ())
+    finite = np.isfinite(want) & np.isfinite(got)
+    want, got = np.where(finite, want, 0.0), np.where(finite, got, 0.0)
+    slices = slices_of(want, got, spec.batch_axis)
+    distance = _Distance(
+        _relative_l2(want, got), _cosine(want, got), float(np.abs(want - got).max(initial=0.0)), _top1(spec, want, got)
+    )
+    figures = OutputParity(
+        output=spec.name,
+        inputs=inputs,
+        samples=_samples(spec, reference),
+        relative_l2=distance.relative_l2,
+        cosine=distance.cosine,
+        max_abs=distance.max_abs,
+        worst_slice_l2=max((float(along.l2.max()) for along in slices), default=None),
+        top1_agreement=distance.top1,
+    )
+    failures: list[str] = []
+    remedies: list[str] = []
+    if judge and distance.max_abs > SOURCE_ROUNDINGS * step * (1 + 1e-6):
+        dead = _judge_spread(where, slices, precision, _least_spread(spec, want, step))
+        worst = (
+            _judge_int8(where, distance, inputs, limit)
+            if precision == "int8"
+            else _judge_slices(where, slices, want, limit)
+        )
+        failures = [*dead, *_judge_size(where, distance, limit), *worst]
+        remedies = [_UNLIKE] if dead and precision == "int8" else []
+    if spec.name in allowances.early_exits and failures and distance.cosine >= EARLY_EXIT_COSINE:
+        return ParityCheck(figures=figures, failures=(), excused=tuple(failures))
+    return ParityCheck(figures=figures, failures=tuple(failures), remedies=tuple(remedies))
+
+
+def _otherwise(spec: TensorSpec, reference: Array, candidate: Array, inputs: str) -> ParityCheck | None:
+    """Return the failure of an output of another shape or dtype; None where both are the source's."""
+    where = f"'{spec.name}' on {inputs} inputs"
     if reference.shape != candidate.shape:
         return _failed(spec, inputs, f"{where}: shape {candidate.shape}, the source gives {reference.shape}")
     if reference.dtype != candidate.dtype:
         return _failed(spec, inputs, f"{where}: dtype {candidate.dtype}, the source gives {reference.dtype}")
-    want, got = reference.astype(np.float64), candidate.astype(np.float64)
-    if (np.isfinite(want) & ~np.isfinite(got)).any():
-        return _failed(spec, inputs, f"{where}: NaN or infinity, where the source is finite")
-    finite = np.isfinite(want) & np.isfinite(got)
-    want, got = np.where(finite, want, 0.0), np.where(finite, got, 0.0)
-    slices = _slice_figures(want, got, step)
+    return None
+
+
+def _by(
+    precision: Precision, inputs: str, tolerance: float | None, judge_values: bool, allowed: Allowances
+) -> Judgement:
+    own = inputs not in REAL_INPUTS and inputs != "random"
+    real = precision != "int8" or inputs in REAL_INPUTS or allowed.same_numbers or own
+    # What a precision allows of float answers is no loosening of whole numbers.
+    loosened = None if tolerance is None or (precision == "int8" and tolerance <= RELATIVE_L2["int8"]) else tolerance
+    return Judgement(precision, judged=judge_values and real, own=own, tolerance=loosened)
+
+
+def _compare_whole_numbers(
+    spec: TensorSpec, reference: Mapping[str, Array], candidate: Mapping[str, Array], inputs: str, by: Judgement
+) -> ParityCheck:
+    found = agree(spec.name, reference, candidate, by._replace(batch_axis=spec.batch_axis))
     figures = OutputParity(
         output=spec.name,
         inputs=inputs,
-        samples=reference.shape[spec.batch_axis] if spec.batch_axis is not None else 1,
-        relative_l2=_relative_l2(want, got),
-        cosine=_cosine(want, got),
-        max_abs=float(np.abs(want - got).max(initial=0.0)),
-        worst_slice_l2=float(slices["l2"].max()) if slices else None,
-        top1_agreement=_top1(spec, want, got),
+        samples=_samples(spec, reference[spec.name]),
+        agreement=found.share if found.places else None,
+        places=found.places,
     )
-    failures: list[str] = []
-    if judge and figures.max_abs > SOURCE_ROUNDINGS * step * (1 + 1e-6):
-        failures += _constant_slices(where, spec, slices, _ROUNDING[precision]) if slices else []
-        judge_int8 = precision == "int8"
-        failures += _judge_size(where, figures, limit)
-        failures += (
-            _judge_int8(where, spec, figures, slices, limit) if judge_int8 else _judge_slices(where, slices, limit)
-        )
-    if spec.name in allowances.early_exits and failures and figures.cosine >= EARLY_EXIT_COSINE:
-        return ParityCheck(figures=figures, failures=(), excused=tuple(failures))
-    return ParityCheck(figures=figures, failures=tuple(failures))
+    failures = (f"'{spec.name}' on {inputs} inputs: {found.failure}",) if found.failure else ()
+    return ParityCheck(figures=figures, failures=failures, remedies=(_UNEQUAL[by.precision == "int8"],) * len(failures))
 
 
-def _judge_size(where: str, figures: OutputParity, limit: float) -> list[str]:
-    if figures.relative_l2 <= limit:
-        return []
-    return [f"{where}: relative L2 {figures.relative_l2:.3g}, at most {limit:g} is allowed"]
+def _samples(spec: TensorSpec, values: Array) -> int:
+    return int(values.shape[spec.batch_axis]) if spec.batch_axis is not None else 1
 
 
-def _judge_slices(where: str, slices: dict[str, Any], limit: float) -> list[str]:
-    if not slices:
-        return []
-    bad = np.flatnonzero((slices["l2"] > SLICE_FACTOR * limit) & (slices["rms"] > SLICE_FLOOR * slices["range"]))
-    if not bad.size:
-        return []
-    worst = int(bad[slices["l2"][bad].argmax()])
-    return [
-        f"{where}: slice {worst} of the last axis has relative L2 {slices['l2'][worst]:.3g}, "
-        f"at most {SLICE_FACTOR * limit:g}"
-    ]
-
-
-def _judge_int8(where: str, spec: TensorSpec, figures: OutputParity, slices: dict[str, Any], limit: float) -> list[str]:
-    failures = []
-    if figures.cosine < INT8_COSINE and limit <= RELATIVE_L2["int8"]:
-        failures.append(f"{where}: cosine {figures.cosine:.5f}, at least {INT8_COSINE} is needed")
-    judged_top1 = figures.top1_agreement is not None and figures.inputs in ("calibration", "golden")
-    if judged_top1 and cast(float, figures.top1_agreement) < INT8_TOP1:
-        failures.append(f"{where}: top-1 agrees on {figures.top1_agreement:.1%}, at least {INT8_TOP1:.0%} is needed")
-    if slices:
-        thin = np.flatnonzero(_has_spread(spec, slices) & (slices["got_spread"] < INT8_SPREAD * slices["want_spread"]))
-        if thin.size:
-            failures.append(
-                f"{where}: slice {int(thin[0])} of the last axis keeps "
-                f"{slices['got_spread'][thin[0]] / slices['want_spread'][thin[0]]:.0%} of its spread"
+def _lost_kinds(want: Array, got: Array) -> str:
+    """Say where the source holds NaN or infinity and the bundle something else; or an empty text."""
+    for kind, held in (
+        ("-inf", np.isneginf),
+        ("inf", np.isposinf),
+        ("NaN", np.isnan),
+    ):
+        lost = held(want) & ~held(got)
+        if lost.any():
+            first = got[tuple(axis[0] for axis in np.nonzero(lost))]
+            return (
+                f"{int(lost.sum())} values are {kind} in the source, and not in the bundle (the first is {first:.3g})"
             )
+    return ""
+
+
+def _judge_size(where: str, distance: _Distance, limit: float) -> list[str]:
+    if distance.relative_l2 <= limit:
+        return []
+    return [f"{where}: relative L2 {distance.relative_l2:.3g}, at most {limit:g} is allowed"]
+
+
+def _judge_slices(where: str, slices: Sequence[Slices], want: Array, limit: float) -> list[str]:
+    """Report the worst slice of all axes that is too far from the source's."""
+    worst: tuple[float, str] | None = None
+    floor = SLICE_FLOOR * float(np.ptp(want)) if want.size else 0.0
+    for along in slices:
+        bad = np.flatnonzero((along.l2 > SLICE_FACTOR * limit) & (along.rms > floor))
+        index = int(bad[along.l2[bad].argmax()]) if bad.size else -1
+        if bad.size and (worst is None or along.l2[index] > worst[0]):
+            worst = float(along.l2[index]), along.name(index)
+    if worst is None:
+        return []
+    return [f"{where}: {worst[1]} has relative L2 {worst[0]:.3g}, at most {SLICE_FACTOR * limit:g}"]
+
+
+def _judge_int8(where: str, distance: _Distance, inputs: str, limit: float) -> list[str]:
+    failures = []
+    if distance.cosine < INT8_COSINE and limit <= RELATIVE_L2["int8"]:
+        failures.append(f"{where}: cosine {distance.cosine:.5f}, at least {INT8_COSINE} is needed")
+    if distance.top1 is not None and inputs in ("calibration", "golden") and distance.top1 < INT8_TOP1:
+        failures.append(f"{where}: top-1 agrees on {distance.top1:.1%}, at least {INT8_TOP1:.0%} is needed")
     return failures
 
 
-def _constant_slices(where: str, spec: TensorSpec, slices: dict[str, Any], rounding: float) -> list[str]:
-    dead = np.flatnonzero(_has_spread(spec, slices, rounding) & (slices["got_spread"] == 0.0))
-    if not dead.size:
-        return []
-    shown = ", ".join(str(int(index)) for index in dead[:5]) + (", …" if dead.size > 5 else "")
-    return [f"{where}: slice {shown} of the last axis is constant, in the source it is not"]
-
-
-def _has_spread(spec: TensorSpec, slices: dict[str, Any], rounding: float = 0.0) -> Any:
+def _least_spread(spec: TensorSpec, want: Array, step: float) -> float:
+    """Return the spread that a slice of an output may lose whatever its peak."""
     # A class that is never likely stays below one step of an int8 probability: that is not a dead slice.
-    floor = PROBABILITY_QUANTUM if spec.meaning == "probabilities" else 0.0
-    floor = max(floor, SOURCE_ROUNDINGS * slices["step"] * (1 + 1e-6))
-    return slices["want_spread"] > np.maximum(max(SLICE_FLOOR, rounding) * slices["want_peak"], floor)
+    floor = PROBABILITY_QUANTUM if spec.meaning == "probabilities" or _adds_up_to_one(want, spec.batch_axis) else 0.0
+    return max(floor, SOURCE_ROUNDINGS * step * (1 + 1e-6))
 
 
-def _slice_figures(want: Array, got: Array, step: float) -> dict[str, Any]:
-    """Return figures of every slice of the last axis; empty where there is only one value a sample."""
-    if want.ndim < 2 or want.size == 0:
-        return {}
-    want, got = want.reshape(-1, want.shape[-1]), got.reshape(-1, got.shape[-1])
-    error = np.linalg.norm(got - want, axis=0)
-    size = np.linalg.norm(want, axis=0)
-    return {
-        "l2": np.divide(error, size, out=np.where(error > 0, np.inf, 0.0), where=size > 0),
-        "rms": error / np.sqrt(len(want)),
-        "range": float(np.ptp(want)),
-        "step": step,
-        "want_spread": np.ptp(want, axis=0),
-        "got_spread": np.ptp(got, axis=0),
-        "want_peak": np.abs(want).max(axis=0),
-    }
+def _adds_up_to_one(want: Array, batch_axis: int | None) -> bool:
+    """Say whether an output of three axes or more holds probabilities of classes, as label maps' scores do."""
+    if want.ndim < 3 or not want.size or want.min() < 0 or want.max() > 1 + 1e-3:
+        return False
+    axes = [axis for axis in range(want.ndim) if axis != batch_axis and want.shape[axis] > 1]
+    return any(np.allclose(want.sum(axis=axis), 1.0, atol=1e-3) for axis in axes)
+
+
+def _judge_spread(where: str, slices: Sequence[Slices], precision: Precision, least: float) -> list[str]:
+    """Report slices that are constant in the bundle alone, and in int8 the one that kept least of its spread.
+
+    Of several axes the one is named along which fewest slices are dead: it tells them apart.
+    """
+    of_peak = max(SLICE_FLOOR, INT8_OWN_STEP if precision == "int8" else _ROUNDING[precision])
+    dead, thin = [], []
+    for along in slices:
+        lively = along.want_spread > np.maximum(of_peak * along.want_peak, least)
+        kept = np.divide(along.got_spread, along.want_spread, out=np.ones_like(along.want_spread), where=lively)
+        still = np.flatnonzero(kept == 0.0)
+        if still.size:
+            shown = ", ".join(str(int(index)) for index in still[:5]) + (", …" if still.size > 5 else "")
+            share = still.size / len(kept)
+            dead.append((share, f"{where}: slice {shown} of {along.axis_name} is constant, in the source it is not"))
+        moving = np.where(kept > 0.0, kept, 1.0)
+        worst = int(moving.argmin())
+        if precision == "int8" and moving[worst] < INT8_SPREAD:
+            line = f"{where}: {along.name(worst)} keeps {moving[worst]:.0%} of its spread"
+            thin.append((float(moving[worst]), line))
+    return [min(found)[1] for found in (dead, thin) if found]
 
 
 def _relative_l2(want: Array, got: Array) -> float:
@@ -235,8 +336,8 @@ def _top1(spec: TensorSpec, want: Array, got: Array) -> float | None:
 
 
 def _no_figures(spec: TensorSpec, inputs: str) -> OutputParity:
-    return OutputParity(output=spec.name, inputs=inputs, samples=0, relative_l2=1.0, cosine=0.0, max_abs=0.0)
+    return OutputParity(output=spec.name, inputs=inputs, samples=0)
 
 
-def _failed(spec: TensorSpec, inputs: str, failure: str) -> ParityCheck:
-    return ParityCheck(figures=_no_figures(spec, inputs), failures=(failure,))
+def _failed(spec: TensorSpec, inputs: str, failure: str, remedies: tuple[str, ...] = ()) -> ParityCheck:
+    return ParityCheck(figures=_no_figures(spec, inputs), failures=(failure,), remedies=remedies)

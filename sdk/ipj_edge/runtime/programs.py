@@ -6,8 +6,10 @@ from typing import Literal
 
 import msgspec
 
+from ipj_edge.bundles.bundle import check_unchecked
+from ipj_edge.bundles.device_proof import read_proof
 from ipj_edge.bundles.manifest import Bundle, Manifest, StageSpec
-from ipj_edge.errors import BundleError, ConfigError, TargetUnavailableError
+from ipj_edge.errors import BundleError, ConfigError, PluginNotFoundError, TargetUnavailableError
 from ipj_edge.exits import (
     ExitPolicy,
     ExitsRecord,
@@ -19,7 +21,7 @@ from ipj_edge.exits import (
     tuned_under,
 )
 from ipj_edge.plugins import load_exit_rule, load_target
-from ipj_edge.protocols import Session, Target
+from ipj_edge.protocols import ChecksFiles, Session, Target
 from ipj_edge.values import Meaning, Settings
 
 
@@ -75,7 +77,7 @@ def open_programs(
         TargetUnavailableError: the target does not run its precision, or a setting is not to be had.
     """
     stands_in = on is not None and on != bundle.manifest.target
-    target = load_target(on if on is not None else bundle.manifest.target)
+    target = _target(bundle) if on is None else load_target(on)
     if stands_in:
         bundle = _with_proxy_files(bundle)
     manifest = bundle.manifest
@@ -86,13 +88,38 @@ def open_programs(
     if len(manifest.stages) == 1:
         if isinstance(exits, ExitPolicy) or exits == "all":
             raise ConfigError("this bundle has one exit: there is nothing to leave early")
-        return Programs(target.open(bundle, settings)[0])
+        return Programs(_open(target, bundle, settings)[0])
     record = read_exits(bundle.path) if exits == "auto" else None
     if exits == "off" or (exits == "auto" and (record is None or record.policy.never_exits)):
         return Programs(_unsplit(bundle, target, settings))
-    stages = target.open(bundle, settings)
+    stages = _open(target, bundle, settings)
     policy = exits if isinstance(exits, ExitPolicy) else None if record is None else record.policy
     return Programs(stages[-1], stages, _gate(manifest, policy, record, stages), record)
+
+
+def check_later(bundle: Bundle) -> None:
+    """Check what came into a bundle's folder after it was published, whether or not it is used.
+
+    Raises:
+        BundleError: it is damaged, or no plain file.
+    """
+    read_exits(bundle.path)
+    read_proof(bundle)
+
+
+def _target(bundle: Bundle) -> Target:
+    try:
+        return load_target(bundle.manifest.target)
+    except PluginNotFoundError as error:
+        raise BundleError(f"{bundle.path} is for an {error}") from error
+
+
+def _open(target: Target, bundle: Bundle, settings: Settings) -> tuple[Session, ...]:
+    """Open the stages of a bundle, no file of which is left unchecked: by the target as it loads it, or here."""
+    loads: frozenset[str] = frozenset()
+    if isinstance(target, ChecksFiles) and target.checks_files:
+        loads = frozenset(stage.file for stage in bundle.manifest.stages)
+    return target.open(check_unchecked(bundle, but=loads), settings)
 
 
 def open_all(bundle: Bundle, settings: Settings, on: str | None = None) -> Programs:
@@ -110,7 +137,7 @@ def _unsplit(bundle: Bundle, target: Target, settings: Settings) -> Session:
     manifest = bundle.manifest
     if manifest.unsplit is None:
         raise BundleError(f"{bundle.path} has several stages and no unsplit program: convert the model again")
-    return target.open(_only(bundle, manifest.unsplit), settings)[0]
+    return _open(target, _only(bundle, manifest.unsplit), settings)[0]
 
 
 def _with_proxy_files(bundle: Bundle) -> Bundle:
@@ -119,7 +146,7 @@ def _with_proxy_files(bundle: Bundle) -> Bundle:
         stage if stage.proxy_file is None else msgspec.structs.replace(stage, file=stage.proxy_file)
         for stage in bundle.manifest.stages
     )
-    return Bundle(path=bundle.path, manifest=msgspec.structs.replace(bundle.manifest, stages=stages))
+    return msgspec.structs.replace(bundle, manifest=msgspec.structs.replace(bundle.manifest, stages=stages))
 
 
 def _only(bundle: Bundle, stage: StageSpec) -> Bundle:

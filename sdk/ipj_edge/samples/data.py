@@ -61,6 +61,20 @@ def load_samples(
     return fit(arrays, labels, specs, location)
 
 
+def arrays_given(locations: Sequence[str | None]) -> dict[str, Array]:
+    """Return the arrays of ``.npz`` files by name, before it is known what a model takes; the first file counts.
+
+    Raises:
+        DataError: missing or unreadable.
+    """
+    arrays: dict[str, Array] = {}
+    for location in locations:
+        if location is not None and location.endswith(".npz"):
+            found, _ = read(location, (), {}, ())
+            arrays = {**found, **arrays}
+    return arrays
+
+
 def fit(arrays: Mapping[str, Array], labels: Array | None, specs: Sequence[TensorSpec], where: str) -> Samples:
     """Check arrays against a model's inputs: names, rank, shape, dtype, number of samples.
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-import zipfile
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
@@ -13,11 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from ipj_edge.errors import DataError, IpjEdgeError, typed_line
+from ipj_edge.errors import DataError, IpjEdgeError, first_line, typed_line
 from ipj_edge.protocols import Array
+from ipj_edge.samples.npz import ArchiveError, read_npz
 from ipj_edge.samples.preprocess import apply, read_image
 from ipj_edge.values import Preprocessing, TensorSpec
 
+_NPY_MAGIC = b"\x93NUMPY"
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
 
 ArraysAndLabels = tuple[dict[str, Array], Array | None]
@@ -47,14 +47,16 @@ def read(
 def _read_npz(path: Path) -> ArraysAndLabels:
     try:
         with path.open("rb") as stream:
-            file = np.load(stream, allow_pickle=False)
-            if isinstance(file, np.ndarray):
+            if stream.read(len(_NPY_MAGIC)) == _NPY_MAGIC:
                 raise DataError(f"{path} is an .npy file, one array without a name: write it with numpy.savez(…, x=…)")
-            arrays = {name: file[name] for name in file.files}
+            stream.seek(0)
+            arrays = read_npz(stream)
     except FileNotFoundError as error:
         raise DataError(f"no such file: {path}") from error
-    except (OSError, ValueError, zipfile.BadZipFile, zlib.error, EOFError) as error:
-        raise DataError(f"cannot read {path}: {error}") from error
+    except (OSError, ValueError) as error:
+        raise DataError(f"cannot read {path}: {first_line(error)}") from error
+    except ArchiveError as error:
+        raise DataError(f"cannot read {path} as an .npz: {error}") from error
     labels = arrays.pop("labels", None)
     return arrays, labels
 

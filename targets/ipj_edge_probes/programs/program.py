@@ -34,7 +34,7 @@ def output_of(command: tuple[str, ...], timeout_s: float) -> str:
     """
     name = command[0].rpartition("/")[2]
     try:
-        done = child.run_program(command, timeout_s=timeout_s)
+        done = child.run_program(command, timeout_s=timeout_s, light=True)
     except subprocess.TimeoutExpired as error:
         raise UnreadableError(f"'{name}' gave no answer within {timeout_s:g} s") from error
     except OSError as error:

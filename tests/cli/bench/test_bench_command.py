@@ -9,7 +9,7 @@ import sys
 import msgspec
 import numpy as np
 import pytest
-from command_line import lines_until
+from command_line import ended, lines_until
 
 from ipj_edge.benchmark import BenchResult
 from ipj_edge.benchmark.result.files import read_result
@@ -153,9 +153,9 @@ def test_an_interrupt_prints_what_was_measured(spin_bundle, tmp_path, start_ipj_
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     # The second takes seconds an inference: it cannot be done before the signal arrives.
-    seen = lines_until(child.stderr, "done")
+    seen = lines_until(child, child.stderr, "done")
     child.send_signal(signal.SIGINT)
-    out, err = child.communicate()
+    out, err = ended(child)
     err = seen + err
     assert child.returncode == 130, err
     assert "1 of 2 measurements were done" in err

@@ -5,6 +5,7 @@ import signal
 import subprocess
 
 import pytest
+from command_line import ended, lines_until
 
 from ipj_edge.benchmark import BenchOptions
 from ipj_edge.benchmark.result.files import read_result
@@ -56,8 +57,8 @@ def test_a_sweep_is_every_combination_that_makes_sense(suite):
             "line 3 sweep 1: scenarios: Invalid enum value 'server'",
         ),
         ('error = "5"\n[[sweep]]\nbundles = ["dist/*.ipj"]', "percentage with its unit"),
-        ('window = "5"\n[[sweep]]\nbundles = ["dist/*.ipj"]', "with its unit"),
-        ('rounds = 0\n[[sweep]]\nbundles = ["dist/*.ipj"]', "at least 1"),
+        ('window = "5 kg"\n[[sweep]]\nbundles = ["dist/*.ipj"]', "a number with a unit"),
+        ('rounds = 0\n[[sweep]]\nbundles = ["dist/*.ipj"]', "from 1 to 1,000"),
         ('[[sweep]]\nbundles = ["dist/*.ipj"]\n[[sweep]]\nbundles = ["dist/*.ipj"]', "same cell"),
         ("[[sweep", "cannot read the suite"),
         # A gate that can never close, or closes on the better models, is no gate.
@@ -132,12 +133,8 @@ def start(start_ipj_edge):
 
 
 def _wait_for(child, count):
-    seen = 0
-    for line in child.stderr:
-        seen += line.startswith("· [")
-        if seen == count:
-            return
-    raise AssertionError("the suite ended too early")
+    for _ in range(count):
+        lines_until(child, child.stderr, "· [")
 
 
 def test_a_killed_suite_resumes_with_nothing_lost(suite, start, tmp_path, ipj_edge_cli):
@@ -145,7 +142,7 @@ def test_a_killed_suite_resumes_with_nothing_lost(suite, start, tmp_path, ipj_ed
     child = start(suite, out)
     _wait_for(child, 5)
     child.kill()
-    child.communicate()
+    ended(child)
     assert not out.exists()
     # Half a file of the cell that was interrupted is nothing that counts.
     (cells / ".0007-000.msgpack.999").write_bytes(b"half")
@@ -155,7 +152,7 @@ def test_a_killed_suite_resumes_with_nothing_lost(suite, start, tmp_path, ipj_ed
     _wait_for(resumed, 1)
     now = {path.name: path.stat().st_mtime_ns for path in cells.glob("0*.msgpack")}
     assert kept.items() <= now.items()
-    _, err = resumed.communicate()
+    _, err = ended(resumed)
     assert resumed.returncode == 0, err
     result = read_result(out)
     assert len(result.results) == 12
@@ -168,7 +165,7 @@ def test_an_interrupted_suite_shows_what_there_is_and_goes_on_later(suite, start
     child = start(suite, out)
     _wait_for(child, 3)
     child.send_signal(signal.SIGINT)
-    text, err = child.communicate()
+    text, err = ended(child)
     assert child.returncode == 130, err
     assert "run the same command again" in err
     assert "work.spin-cpu" in text
@@ -184,7 +181,7 @@ def test_cells_of_another_suite_or_other_data_do_not_mix(suite, start, tmp_path,
     child = start(suite, out)
     _wait_for(child, 2)
     child.kill()
-    child.communicate()
+    ended(child)
     os.utime(tmp_path / "data.npz", ns=(1, 1))
     ran = ipj_edge_cli("bench", "--suite", suite, "--probe", "modelled", "--json", out)
     assert ran.code == 2, ran

@@ -12,11 +12,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from ipj_edge.bundles.bundle import record_files
 from ipj_edge.bundles.manifest import (
     SCHEMA_VERSION,
     BatchSpec,
     Bundle,
-    FileRecord,
     Manifest,
     OperatorCount,
     ParityRecord,
@@ -307,9 +307,7 @@ def bundle_of(made, source, into, engine, precision):
         file_bytes=0,
         operators=made.operators,
     )
-    files = tuple(
-        FileRecord(path=path.name, size_bytes=path.stat().st_size, sha256="0" * 64) for path in into.iterdir()
-    )
+    files = record_files(into)
     manifest = Manifest(
         schema_version=SCHEMA_VERSION,
         digest="0" * 64,

@@ -230,12 +230,14 @@ OPEN_IN_A_CHILD = """
 import sys
 import msgspec
 from pathlib import Path
+from ipj_edge.bundles.bundle import record_files
 from ipj_edge.bundles.manifest import Bundle, Manifest
 from ipj_edge.errors import BundleError
 from ipj_edge.values import Settings
 from ipj_edge_targets.openvino_cpu import OpenvinoCpu
 folder = Path(sys.argv[1])
 manifest = msgspec.json.decode((folder / "manifest.json").read_bytes(), type=Manifest)
+manifest = msgspec.structs.replace(manifest, files=record_files(folder))
 try:
     OpenvinoCpu().open(Bundle(path=folder, manifest=manifest), Settings())
 except BundleError as error:
@@ -281,11 +283,13 @@ import sys
 import msgspec
 import numpy as np
 from pathlib import Path
+from ipj_edge.bundles.bundle import record_files
 from ipj_edge.bundles.manifest import Bundle, Manifest
 from ipj_edge.values import Settings
 from ipj_edge_targets.openvino_cpu import OpenvinoCpu
 folder = Path(sys.argv[1])
 manifest = msgspec.json.decode((folder / "manifest.json").read_bytes(), type=Manifest)
+manifest = msgspec.structs.replace(manifest, files=record_files(folder))
 (session,) = OpenvinoCpu().open(Bundle(path=folder, manifest=manifest), Settings())
 session.run({"image": np.zeros((2, 3, 10, 12), np.float32)})
 print([name for name in sys.modules if name.split(".")[0] in ("openvino_telemetry", "torch", "nncf", "onnx")])

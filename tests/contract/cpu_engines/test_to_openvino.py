@@ -15,7 +15,7 @@ from ipj_edge.errors import ConfigError, ConversionError, TargetUnavailableError
 from ipj_edge.protocols import ConversionTask
 from ipj_edge.values import ConversionOptions
 from ipj_edge_converters.openvino.convert import ToOpenvino
-from ipj_edge_converters.openvino.file import BIN_NAME, XML_NAME
+from ipj_edge_converters.openvino.file import XML_NAME
 
 HERE = Path(__file__).parent
 
@@ -35,7 +35,7 @@ def task(source, into, precision="fp32", calibration=None, isa=""):
 def test_only_the_two_ir_files_are_written(conv_source, tmp_path):
     made = ToOpenvino().convert(task(conv_source, tmp_path / "out"))
     assert made.file == XML_NAME
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [BIN_NAME, XML_NAME]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["model.bin", XML_NAME]
     assert set(made.versions) == {"openvino"}
 
 
@@ -67,7 +67,7 @@ def test_no_file_carries_a_path_or_the_conversions_arguments(conv_source, tmp_pa
     ToOpenvino().convert(task(conv_source, tmp_path / "fp32"))
     ToOpenvino().convert(task(conv_source, tmp_path / "int8", "int8", conv_source.calibration()))
     for precision in ("fp32", "int8"):
-        for name in (XML_NAME, BIN_NAME):
+        for name in (XML_NAME, "model.bin"):
             content = (tmp_path / precision / name).read_bytes()
             assert str(tmp_path).encode() not in content
             assert b".onnx" not in content
@@ -87,7 +87,7 @@ def test_a_second_conversion_in_the_same_process_gives_the_same_bytes(any_source
     for precision, calibration in (("fp32", None), ("int8", any_source.calibration(16))):
         for turn in ("first", "second"):
             ToOpenvino().convert(task(any_source, tmp_path / (precision + turn), precision, calibration))
-        for name in (XML_NAME, BIN_NAME):
+        for name in (XML_NAME, "model.bin"):
             first = (tmp_path / f"{precision}first" / name).read_bytes()
             assert first == (tmp_path / f"{precision}second" / name).read_bytes()
 
@@ -132,7 +132,7 @@ def test_two_fresh_processes_give_the_same_bytes_and_keep_quiet(tmp_path, nets):
     runs = [convert_in_a_child(tmp_path / turn, home, seed) for turn, seed in (("first", "1"), ("second", "2"))]
     for net in nets:
         for precision in ("fp32", "int8"):
-            for name in (XML_NAME, BIN_NAME):
+            for name in (XML_NAME, "model.bin"):
                 each = Path(net, precision, name)
                 first = (tmp_path / "first" / each).read_bytes()
                 assert first == (tmp_path / "second" / each).read_bytes(), each
@@ -148,7 +148,7 @@ def test_other_calibration_gives_another_file(conv_source, tmp_path):
     ToOpenvino().convert(task(conv_source, tmp_path / "a", "int8", calibration))
     wider = {name: 3 * values for name, values in calibration.items()}
     ToOpenvino().convert(task(conv_source, tmp_path / "b", "int8", wider))
-    assert (tmp_path / "a" / BIN_NAME).read_bytes() != (tmp_path / "b" / BIN_NAME).read_bytes()
+    assert (tmp_path / "a" / "model.bin").read_bytes() != (tmp_path / "b" / "model.bin").read_bytes()
 
 
 def test_every_sample_counts_and_the_range_is_the_true_one(graph, tensor_spec, tmp_path):

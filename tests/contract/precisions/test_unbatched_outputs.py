@@ -18,13 +18,13 @@ X = np.random.default_rng(0).standard_normal((3, 6)).astype(np.float32)
 
 def _model(folder: Path, batch: int | str = "N") -> Path:
     """A product, its mean over the batch, and a constant."""
-    weights = np.linspace(-1, 1, 24, dtype=np.float32).reshape(6, 4)
+    weights = np.linspace(-1, 1, 30, dtype=np.float32).reshape(6, 5)
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["y"]),
         helper.make_node("ReduceMean", ["y"], ["mean"], axes=[0], keepdims=0),
         helper.make_node("Identity", ["anchors_"], ["anchors"]),
     ]
-    kinds: dict[str, list[int | str]] = {"y": [batch, 4], "mean": [4], "anchors": [2]}
+    kinds: dict[str, list[int | str]] = {"y": [batch, 5], "mean": [5], "anchors": [2]}
     graph = helper.make_graph(
         nodes,
         "net",

@@ -8,6 +8,7 @@ import time
 
 import numpy as np
 import pytest
+from command_line import LONGEST_S, lines_until
 
 from ipj_edge.plugins import POWER_PROBES, load_probe, names
 from ipj_edge.values import ProbeOptions
@@ -28,9 +29,19 @@ def test_every_serial_probe_is_registered_and_says_how_it_gets_its_port(name: st
     assert (found.available, f"--probe {name} --port" in found.fix) == (False, True)
 
 
-@pytest.mark.parametrize("name", ["ppk2", "lpm01a", "um25c", "wt310", "rigol", "line_meter"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ppk2.emulator",
+        "lpm01a.emulator",
+        "um25c.emulator",
+        "scpi.wt310_emulator",
+        "scpi.rigol_emulator",
+        "line.emulator",
+    ],
+)
 def test_every_emulator_explains_its_faults(name: str) -> None:
-    command = [sys.executable, "-m", f"ipj_edge_probes.emulators.{name}", "--help"]
+    command = [sys.executable, "-m", f"ipj_edge_probes.serial.{name}", "--help"]
     shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
     assert "--unplug-at-s" in shown
 
@@ -42,19 +53,18 @@ def test_an_emulator_runs_as_a_program_and_prints_its_port() -> None:
         "ipj_edge_probes.serial.ppk2.emulator",
         "--steps",
         "0:0.010",
-        "--unplug-at-s",
-        "0.5",
     ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
-        assert child.stdout is not None
-        port = child.stdout.readline().strip()
+        port = lines_until(child, child.stdout, "/dev/").strip()
         sampler = Ppk2Probe().open(ProbeOptions(port=port, voltage_v=3.0, select="source"))
         sampler.start()
-        time.sleep(0.1)
-        ((_, watts),) = sampler.drain().values()
+        watts = np.empty(0)
+        while not watts.size and child.poll() is None:
+            time.sleep(0.02)
+            ((_, watts),) = sampler.drain().values()
         sampler.stop()
         child.terminate()
-        child.wait(10)
+        child.wait(LONGEST_S)
     assert float(np.mean(watts)) == pytest.approx(0.030, rel=1e-3)
 
 

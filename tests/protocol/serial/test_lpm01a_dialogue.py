@@ -130,7 +130,7 @@ def test_a_fault_in_the_window_is_an_error(
         PtyHost(Lpm01aEmulator(constant(0.010), faults)) as host,
         pytest.raises(error, match=message),
     ):
-        drain_for(open_on(host, select=select), 3)
+        drain_for(open_on(host, select=select), 60)
 
 
 def test_a_silent_port_is_said_to_have_no_meter() -> None:

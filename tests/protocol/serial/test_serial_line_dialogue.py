@@ -53,7 +53,7 @@ def test_more_than_one_lost_line_in_a_thousand_is_an_error(faults: LineFaults) -
         sampler = open_on(host)
         sampler.start()
         with pytest.raises(SampleLossError, match="'serial-line' lost"):
-            drain_for(sampler, 3)
+            drain_for(sampler, 60)
         sampler.stop()
 
 
@@ -62,7 +62,7 @@ def test_a_meter_that_is_reset_in_the_window_is_an_error() -> None:
         sampler = open_on(host)
         sampler.start()
         with pytest.raises(ProbeReadError, match="reset in the window"):
-            drain_for(sampler, 3)
+            drain_for(sampler, 60)
         sampler.stop()
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 import pytest
+from intervals import mean_interval
 
 from ipj_edge.benchmark.result.intelligence import energy_delay_product, intelligence_per_joule, joules_per_correct
 from ipj_edge.benchmark.result.latencies import Histogram
 from ipj_edge.benchmark.result.schema import Accuracy, BenchResult, Entry, Latency, WindowRecord
-from ipj_edge.stats import mean_interval
 from ipj_edge.values import EffectiveSettings, EnergyPerInference, Settings
 
 

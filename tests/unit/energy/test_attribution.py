@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from intervals import mean_interval
 
-from ipj_edge.energy import per_inference, ratio
-from ipj_edge.energy.windows import Absent
+from ipj_edge.energy import per_inference
 from ipj_edge.errors import ConfigError
-from ipj_edge.stats import mean_interval
-from ipj_edge.values import EnergyPerInference, Reading
+from ipj_edge.values import Reading
 
 
 def window(joules, seconds=1.0, **changes):
@@ -169,55 +168,3 @@ def test_joules_of_different_probes_do_not_mix(other):
         per_inference([window(1.0), window(1.0, **other)], [1, 1])
     with pytest.raises(ConfigError, match="do not mix"):
         per_inference([window(1.0)], [1], [window(1.0, **other)])
-
-
-def energy(value, half, **changes):
-    facts = {"provenance": "measured", "boundary": "package", "probe": "rapl", "windows": 10, "inferences": 100}
-    return EnergyPerInference(**(facts | {"value": value, "low": value - half, "high": value + half} | changes))
-
-
-def test_a_ratio_combines_the_spreads_and_leaves_the_gain_out():
-    got = ratio(energy(2.0, 0.06, accuracy=0.5), energy(1.0, 0.04, accuracy=0.5))
-    assert got.value == pytest.approx(2.0)
-    assert got.high == pytest.approx(2.0 * math.exp(math.hypot(0.03, 0.04)))
-    assert got.low * got.high == pytest.approx(4.0)
-
-
-def test_the_ratio_of_interleaved_runs_covers_the_truth():
-    rng = np.random.default_rng(9)
-    hits = 0
-    for _ in range(300):
-        a, b = (
-            per_inference([window(float(e)) for e in rng.normal(mean, 0.03 * mean, 8)], [10] * 8) for mean in (30, 20)
-        )
-        got = ratio(a, b)
-        hits += got.low <= 1.5 <= got.high
-    assert 0.93 <= hits / 300 <= 0.99
-
-
-@pytest.mark.parametrize("other", [{"probe": "nvml"}, {"boundary": "gpu"}, {"provenance": "modelled"}])
-def test_a_ratio_over_different_probes_is_refused(other):
-    with pytest.raises(ConfigError, match="one probe on both sides"):
-        ratio(energy(1.0, 0.1), energy(1.0, 0.1, **other))
-
-
-def test_a_ratio_needs_two_intervals():
-    with pytest.raises(ConfigError, match="the probe died"):
-        ratio(energy(1.0, 0.1), per_inference([window(None)], [1]))
-    with pytest.raises(ConfigError, match="measure more windows"):
-        ratio(energy(1.0, 0.1), energy(1.0, 0.1, high=None))
-
-
-def test_what_is_known_of_the_probe_is_not_lost_with_the_first_window():
-    refused = window(None, update_interval_s=0.001)
-    good = [window(joules, accuracy=0.02, note="25 % duty") for joules in (1.0, 1.1, 1.0)]
-    result = per_inference([refused, *good], [100] * 4)
-    assert result.accuracy == 0.02
-    assert "25 % duty" in result.note
-
-
-def test_of_a_probe_that_could_not_be_opened_nothing_is_claimed():
-    absent = Absent("rapl", "no RAPL zones").reading(1.0)
-    result = per_inference([absent, absent], [100, 100])
-    assert (result.value, result.provenance, result.boundary) == (None, None, None)
-    assert result.reason == "no RAPL zones"

@@ -153,12 +153,20 @@ def test_a_probe_that_dies_in_a_window_makes_it_invalid_and_is_named(clock, coun
 
 
 def test_a_failure_between_the_edges_makes_the_window_invalid_although_the_edges_were_read(clock, counter):
-    beating = HandCounter(counter_facts(heartbeat_s=0.005), [PACKAGE], lambda: clock.now_s)
+    beaten = threading.Event()
+
+    class Beating(HandCounter):
+        def read(self):
+            if self.error is not None:
+                beaten.set()
+            return super().read()
+
+    beating = Beating(counter_facts(heartbeat_s=0.005), [PACKAGE], lambda: clock.now_s)
     beating.joules["package-0"] = 1.0
     with Meter([HandProbe(beating)], clocks=clock.clocks) as meter:
         with meter.window() as window:
             beating.error = OSError(5, "Input/output error")
-            time.sleep(0.1)
+            assert beaten.wait(60)
             beating.error = None
             clock.advance(1.0)
             beating.joules["package-0"] = 9.0

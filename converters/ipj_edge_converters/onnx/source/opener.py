@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ipj_edge.errors import SourceError, reading
 from ipj_edge.protocols import SourceOpener, SourceRequest
-from ipj_edge.values import TensorSpec
 from ipj_edge_converters.onnx.files import set_dimension
 from ipj_edge_converters.onnx.source.cleaning import clean, declare_shapes, rename_outputs
-from ipj_edge_converters.onnx.source.outputs import batch_is_frozen, output_specs
+from ipj_edge_converters.onnx.source.described import Described, describe, with_proven_batch
+from ipj_edge_converters.onnx.source.outputs import batch_is_frozen
 from ipj_edge_converters.onnx.source.reading import read_onnx
-from ipj_edge_converters.onnx.source.shapes import batch_name, describe_inputs, name_dimensions
-from ipj_edge_converters.onnx.source.source import OnnxReference, OnnxSource, write_source
-from ipj_edge_converters.onnx.source.tables import with_tables
+from ipj_edge_converters.onnx.source.shapes import batch_name, name_dimensions
+from ipj_edge_converters.onnx.source.source import OnnxSource, write_source
 from ipj_edge_converters.onnx.source.widening import has_half_precision, precision_of, widen
-from ipj_edge_converters.sources.described import samples_elsewhere
+from ipj_edge_converters.sources.described import check_has_inputs, samples_elsewhere
 from ipj_edge_converters.sources.origin import Origin
 
 
@@ -45,37 +43,34 @@ class OnnxOpener:
         model, sha256 = read_onnx(path)
         precision = precision_of(model)
         model, notes = _plain(model, request, path.stem)
-        inputs = with_tables(model, describe_inputs(model, request.inputs))
-        reference = OnnxReference(model, path.name)
-        outputs = output_specs(model, reference.run, inputs)
-        reason = _why_static(model, reference, inputs, outputs)
+        check_has_inputs([value.name for value in model.graph.input], path.name)
+        described = describe(model, request, path.name)
+        reason = _why_static(model, described, request)
         if reason:
             set_dimension(model, str(batch_name(model)), 1)
-            inputs = with_tables(model, describe_inputs(model, request.inputs))
-            reference = OnnxReference(model, path.name)
-            outputs = output_specs(model, reference.run, inputs)
+            described = describe(model, request, path.name)
             notes = (*notes, f"the batch is static: {reason}")
-        declare_shapes(model.graph.output, outputs)
+        described = with_proven_batch(model, described, request, path.name, quantized=precision == "int8")
+        declare_shapes(model.graph.output, described.outputs)
         return OnnxSource(
             Origin(kind=self.name, name=path.stem, file=path.name, sha256=sha256, precision=precision),
             write_source(model, request.workdir),
-            inputs,
-            outputs,
-            reference,
+            described.inputs,
+            described.outputs,
+            described.reference,
             notes=notes,
             max_batch=request.max_batch,
+            only_size=described.only_size,
         )
 
 
-def _why_static(
-    model: Any, reference: OnnxReference, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
-) -> str:
+def _why_static(model: Any, described: Described, request: SourceRequest) -> str:
     """Return why a model that declares a dynamic batch gets a static one; empty where it need not."""
     if batch_name(model) is None:
         return ""
-    if batch_is_frozen(reference.run, inputs):
+    if batch_is_frozen(described.reference.run, described.inputs, request.examples):
         return "the model declares any batch and fails at batch 2"
-    return samples_elsewhere((*inputs, *outputs))
+    return samples_elsewhere((*described.inputs, *described.outputs))
 
 
 def _plain(model: Any, request: SourceRequest, name: str) -> tuple[Any, tuple[str, ...]]:

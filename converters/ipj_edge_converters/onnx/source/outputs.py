@@ -3,37 +3,42 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ipj_edge.errors import SourceError
 from ipj_edge.plugins import needs
 from ipj_edge.protocols import Array
 from ipj_edge.values import TensorSpec
-from ipj_edge_converters.onnx.graphs import made_from
 from ipj_edge_converters.onnx.source.shapes import array_dtype, batch_axis
+from ipj_edge_converters.onnx.source.value_shapes import deciding_inputs
 from ipj_edge_converters.sources.feeds import example_arrays
-
-# Operators whose answers are as long as the values in them say.
-_SIZED_BY_DATA = ("NonZero", "NonMaxSuppression", "Compress", "Unique")
 
 Runner = Callable[[Sequence[Array]], list[Array]]
 OpenShape = tuple[int | str, ...]
 
 
-def output_specs(model: Any, run: Runner, inputs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
-    """Describe a model's outputs.
+def output_specs(
+    model: Any, run: Runner, inputs: Sequence[TensorSpec], given: Mapping[str, Array]
+) -> tuple[TensorSpec, ...]:
+    """Describe a model's outputs; a size that hangs on the values in an input is left open.
+
+    Args:
+        model: The model.
+        run: Runs it.
+        inputs: Its inputs.
+        given: Real inputs by name, as far as there are any.
 
     Raises:
         SourceError: an output is no tensor, or its shape is neither stated nor to be found by running the model.
     """
     batch = next((spec.shape[spec.batch_axis] for spec in inputs if spec.batch_axis is not None), None)
-    seen, inferred = _seen(run, inputs, batch), _inferred_outputs(model)
+    seen, inferred = _seen(run, inputs, batch, given), _inferred_outputs(model)
     if seen is None:
         pairs = zip(inferred, model.graph.output, strict=True)
         shapes = [_either(new, old, batch) for new, old in pairs]
     else:
-        loose = made_from(model.graph, _SIZED_BY_DATA)
+        loose = deciding_inputs(model)
         shapes = [
             _loosened(shape, value) if value.name in loose else shape
             for shape, value in zip(seen, inferred, strict=True)
@@ -41,17 +46,19 @@ def output_specs(model: Any, run: Runner, inputs: Sequence[TensorSpec]) -> tuple
     return tuple(_spec(value, shape, batch) for value, shape in zip(model.graph.output, shapes, strict=True))
 
 
-def batch_is_frozen(run: Runner, inputs: Sequence[TensorSpec]) -> bool:
+def batch_is_frozen(run: Runner, inputs: Sequence[TensorSpec], given: Mapping[str, Array]) -> bool:
     """Say whether a model that declares a dynamic batch runs at 1 and fails at 2, e.g. on a frozen Reshape."""
-    return _trial(run, inputs, 1) is not None and _trial(run, inputs, 2) is None
+    return _trial(run, inputs, 1, given) is not None and _trial(run, inputs, 2, given) is None
 
 
-def _seen(run: Runner, inputs: Sequence[TensorSpec], batch: int | str | None) -> list[OpenShape] | None:
+def _seen(
+    run: Runner, inputs: Sequence[TensorSpec], batch: int | str | None, given: Mapping[str, Array]
+) -> list[OpenShape] | None:
     """Return shapes seen in a run, the batch's name where a size follows it; None when there can be no run."""
     if not isinstance(batch, str):
-        shapes = _trial(run, inputs, None)
+        shapes = _trial(run, inputs, None, given)
         return None if shapes is None else list(shapes)
-    at_two, at_three = _trial(run, inputs, 2), _trial(run, inputs, 3)
+    at_two, at_three = (_trial(run, inputs, size, given) for size in (2, 3))
     if at_two is None or at_three is None:
         return None
     return [_merged(two, three, batch) for two, three in zip(at_two, at_three, strict=True)]
@@ -62,12 +69,14 @@ def _merged(two: tuple[int, ...], three: tuple[int, ...], batch: str) -> OpenSha
     return tuple(a if a == b else batch if (a, b) == (2, 3) else f"dim{axis}" for axis, (a, b) in sizes)
 
 
-def _trial(run: Runner, inputs: Sequence[TensorSpec], batch: int | None) -> list[tuple[int, ...]] | None:
+def _trial(
+    run: Runner, inputs: Sequence[TensorSpec], batch: int | None, given: Mapping[str, Array]
+) -> list[tuple[int, ...]] | None:
     sizes = (size for spec in inputs for axis, size in enumerate(spec.shape) if axis != spec.batch_axis)
     if any(isinstance(size, str) for size in sizes):
         return None
     try:
-        return [answer.shape for answer in run(example_arrays(inputs, batch))]
+        return [answer.shape for answer in run(example_arrays(inputs, batch, given=given))]
     except SourceError:
         return None
 

@@ -10,6 +10,7 @@ from ipj_edge.errors import SourceError
 from ipj_edge.plugins import needs
 from ipj_edge.values import TensorSpec
 from ipj_edge_converters.onnx.files import rename_dimension, set_dimension
+from ipj_edge_converters.onnx.source.value_shapes import settings
 from ipj_edge_converters.sources.described import merge_described
 
 _NAME = re.compile(r"(?!unk__\d)[A-Za-z_]\w*")  # tf2onnx calls sizes it does not know unk__7
@@ -78,10 +79,11 @@ def array_dtype(value: Any) -> str:
 
 
 def _specs(model: Any) -> tuple[TensorSpec, ...]:
-    ranked = [value for value in model.graph.input if value.type.tensor_type.shape.dim]
+    shared = settings(model)
+    ranked = [value for value in model.graph.input if value.type.tensor_type.shape.dim and value.name not in shared]
     static = next((int(value.type.tensor_type.shape.dim[0].dim_value) for value in ranked), None)
     batch: str | int | None = batch_name(model) or static
-    return tuple(_spec(value, batch) for value in model.graph.input)
+    return tuple(_spec(value, None if value.name in shared else batch) for value in model.graph.input)
 
 
 def _spec(value: Any, batch: str | int | None) -> TensorSpec:

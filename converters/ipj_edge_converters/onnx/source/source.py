@@ -59,6 +59,7 @@ class OnnxSource:
 
     Attributes:
         notes: What a reader of a bundle's manifest has to know.
+        only_size: Why it takes one size along its first axis only; empty where it takes any number of samples.
     """
 
     forms: tuple[str, ...] = ("onnx",)
@@ -73,10 +74,11 @@ class OnnxSource:
         *,
         notes: tuple[str, ...],
         max_batch: int,
+        only_size: str = "",
     ) -> None:
         self.kind, self.name, self.file, self.sha256 = origin.kind, origin.name, origin.file, origin.sha256
         self.precision: Precision = origin.precision
-        self.inputs, self.outputs, self.notes = inputs, outputs, notes
+        self.inputs, self.outputs, self.notes, self.only_size = inputs, outputs, notes, only_size
         self.versions = {name: version(name) for name in ("onnx", "onnxruntime")}
         self._path, self._reference, self._max_batch = path, reference, max_batch
 

@@ -8,23 +8,19 @@ from typing import Any
 
 import msgspec
 
-from ipj_edge.errors import ConversionError, SourceError, UnsupportedError, first_line, reading
+from ipj_edge.errors import ConversionError, SourceError, reading
 from ipj_edge.protocols import SourceOpener, SourceRequest
 from ipj_edge.values import TensorSpec
-from ipj_edge_converters.sources.described import merge_described, open_sizes
-from ipj_edge_converters.sources.feeds import example_arrays
+from ipj_edge_converters.sources.described import check_has_inputs, merge_described, open_sizes
 from ipj_edge_converters.sources.origin import Origin
 from ipj_edge_converters.tflite import file as tflite_file
 from ipj_edge_converters.tflite.entry import TfliteEntry, read_entry, with_entry_in_front, with_names, with_sizes
 from ipj_edge_converters.tflite.numbers import read_numbers
-from ipj_edge_converters.tflite.operators import custom_operators
-from ipj_edge_converters.tflite.source.reference import EngineRefusesError, Stateful, TfliteReference
+from ipj_edge_converters.tflite.source.asking import open_reference, probe, static_sizes, with_proven_batch
 from ipj_edge_converters.tflite.source.source import TfliteSource
-from ipj_edge_converters.tflite.source.specs import batch_of, input_specs, output_specs, to_stored
-from ipj_edge_converters.tflite.state import read_state
+from ipj_edge_converters.tflite.source.specs import input_specs, output_specs
 
 _SUFFIX = ".tflite"
-_EDGETPU_OPERATOR = "edgetpu-custom-op"
 
 
 class TfliteOpener:
@@ -54,13 +50,16 @@ class TfliteOpener:
         model = _parse(data, path.name)
         changed = with_entry_in_front(model, signature, path.name)
         changed = with_names(model) or changed
+        check_has_inputs([tensor.argument for tensor in read_entry(model).inputs], path.name)
         inputs = _inputs(model, request, path.name)
-        changed = with_sizes(model, {spec.name: _static(spec) for spec in inputs}) or changed
+        numbers = read_numbers(model)
+        sized = with_proven_batch(model, inputs, request, path.name, quantized=numbers.precision == "int8")
+        inputs = sized.inputs
+        changed = with_sizes(model, {spec.name: static_sizes(spec) for spec in inputs}) or changed
         written = request.workdir / "source.tflite"
         written.write_bytes(tflite_file.pack(model) if changed else data)
-        reference = _reference(model, written, path.name)
+        reference = open_reference(model, written, path.name)
         entry = _renamed(read_entry(model), request.output_names)
-        numbers = read_numbers(model)
         return TfliteSource(
             Origin(
                 kind=self.name,
@@ -71,8 +70,8 @@ class TfliteOpener:
             ),
             written,
             entry,
-            inputs,
-            output_specs(entry, inputs, _probe(entry, inputs, reference)),
+            sized,
+            output_specs(entry, inputs, probe(entry, inputs, reference)),
             reference,
             model=model,
             notes=tuple(filter(None, (numbers.note, _signature_note(signature, changed)))),
@@ -115,39 +114,6 @@ def _inputs(model: Any, request: SourceRequest, file: str) -> tuple[TensorSpec, 
             shape = "x".join(str(size) for size in spec.shape)
             raise SourceError(f"{file} leaves sizes of '{spec.name}' open ({shape}): give them with --input")
     return merged
-
-
-def _static(spec: TensorSpec) -> tuple[int, ...]:
-    """Return the sizes to run with; an open batch is one sample."""
-    return tuple(1 if isinstance(size, str) else size for size in spec.shape)
-
-
-def _reference(model: Any, path: Path, file: str) -> TfliteReference:
-    kinds = {tensor.kind for tensor in read_state(model)}
-    stateful: Stateful = "resource" if "resource" in kinds else "variable" if kinds else ""
-    try:
-        return TfliteReference(path, stateful)
-    except EngineRefusesError as error:
-        custom = custom_operators(model)
-        if custom:
-            raise UnsupportedError(_custom_text(file, custom), custom) from error
-        raise SourceError(f"{file} cannot be loaded by ai-edge-litert: {first_line(error)}") from error
-
-
-def _custom_text(file: str, custom: tuple[str, ...]) -> str:
-    if _EDGETPU_OPERATOR in custom:
-        return (
-            f"{file} is compiled for the Edge TPU already ('{_EDGETPU_OPERATOR}'), and cannot be proven anywhere "
-            "else: give the .tflite file it was compiled from"
-        )
-    return f"{file} needs custom operators that ai-edge-litert does not have: {', '.join(custom)}"
-
-
-def _probe(entry: TfliteEntry, inputs: tuple[TensorSpec, ...], reference: TfliteReference) -> list[Any]:
-    examples = example_arrays(inputs, batch_of(entry))
-    stored = [to_stored(tensor, array) for tensor, array in zip(entry.inputs, examples, strict=True)]
-    batched = [spec.batch_axis is not None for spec in inputs]
-    return reference.run(stored, step=batch_of(entry), batched=batched, joined=[False] * len(entry.outputs))
 
 
 def _renamed(entry: TfliteEntry, names: tuple[str, ...]) -> TfliteEntry:

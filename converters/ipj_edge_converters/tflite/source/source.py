@@ -8,6 +8,7 @@ from typing import Any
 
 from ipj_edge.protocols import Feeds, MacCount, Source, TfliteForm
 from ipj_edge.values import Precision, TensorSpec
+from ipj_edge_converters.sources.batch_proof import SizedInputs
 from ipj_edge_converters.sources.feeds import check_feeds
 from ipj_edge_converters.sources.origin import Origin
 from ipj_edge_converters.tflite.counting import count_tflite
@@ -23,6 +24,7 @@ class TfliteSource:
 
     Attributes:
         notes: What a reader of a bundle's manifest has to know.
+        only_size: Why it takes one size along its first axis only; empty where it takes any number of samples.
     """
 
     forms: tuple[str, ...] = ("tflite",)
@@ -32,7 +34,7 @@ class TfliteSource:
         origin: Origin,
         path: Path,
         entry: TfliteEntry,
-        inputs: tuple[TensorSpec, ...],
+        sized: SizedInputs,
         outputs: tuple[TensorSpec, ...],
         reference: TfliteReference,
         *,
@@ -41,7 +43,8 @@ class TfliteSource:
     ) -> None:
         self.kind, self.name, self.file, self.sha256 = origin.kind, origin.name, origin.file, origin.sha256
         self.precision: Precision = origin.precision
-        self.inputs, self.outputs, self.notes = inputs, outputs, notes
+        self.inputs, self.only_size = sized.inputs, sized.only_size
+        self.outputs, self.notes = outputs, notes
         self.versions = {"ai-edge-litert": version("ai-edge-litert")}
         self._path, self._entry, self._reference, self._model = path, entry, reference, model
 

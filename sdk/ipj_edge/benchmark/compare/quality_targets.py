@@ -9,7 +9,6 @@ import msgspec
 
 from ipj_edge.benchmark.result.figures import FIGURES
 from ipj_edge.benchmark.result.schema import Entry, QualityTarget
-from ipj_edge.units import joules_text
 
 # MLPerf Tiny, run rules: five windows of at least ten seconds each, the median of the five.
 WINDOWS = 5
@@ -62,21 +61,6 @@ def tiny_form(entry: Entry) -> TinyForm:
         by_the_rules=not missing,
         reason="; ".join(missing),
     )
-
-
-def tiny_row(entry: Entry) -> str:
-    """Write an entry as a line of a table: name, quality, inf/s, joules."""
-    form = tiny_form(entry)
-    quality = ", ".join(_verdict(target) for target in entry.targets) or "no target"
-    energy = "—" if form.joules_per_inference is None else f"{joules_text(form.joules_per_inference)}/inf"
-    note = "" if form.by_the_rules else f" ({form.reason})"
-    return f"{entry.bundle:<44} {quality:<44} {form.inferences_per_s:10,.1f} inf/s  {energy}{note}"
-
-
-def _verdict(target: QualityTarget) -> str:
-    if target.met is None or target.value is None:
-        return f"{target.figure} not judged"
-    return f"{target.figure} {target.value:.4f} {'≥' if target.met else '<'} {target.least:g}"
 
 
 def _target(entry: Entry, figure: str, least: float) -> QualityTarget:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ipj_edge.benchmark.result.schema import Accuracy, ExitRecord, ReliabilityBin
 from ipj_edge.errors import DataError
-from ipj_edge.metrics import Batch, Metric, Score, make_metric
+from ipj_edge.metrics import Batch, Metric, Score, default_metrics, make_metric
 from ipj_edge.metrics.classification import TopK
 from ipj_edge.protocols import Array
 from ipj_edge.runtime.model import Model
@@ -18,7 +18,6 @@ from ipj_edge.stats import wilson_interval
 
 _AT_ONCE = 256
 _BINS = 10
-_DEFAULT = "top-1"
 
 
 class Quality(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,19 +40,20 @@ class Quality(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def assess(model: Model, samples: Samples, names: Sequence[str] = ()) -> Quality:
-    """Run all samples and return every metric; without names, top-1 where the bundle has class scores.
+    """Run all samples and return every metric; without names, those that fit labels and outputs (`default_metrics`).
 
     Raises:
         DataError: labels or outputs are not what a metric that was asked for needs.
         ConfigError: no such metric.
     """
-    metrics = [make_metric(name) for name in names or (_DEFAULT,)]
+    metrics = [make_metric(name) for name in names]
     if samples.labels is None:
         return Quality(accuracy=None, reason="no labels were given (--data with labels)")
-    if not names and not _has_scores(model):
-        return Quality(accuracy=None, reason="no output of this bundle holds logits or probabilities")
     exits, reliability = _Exits(model), _Reliability()
     bad = _run_all(model, samples, metrics, (exits, reliability))
+    if not metrics:
+        reason = "no output of this bundle holds logits or probabilities, or whole numbers shaped as the labels"
+        return Quality(accuracy=None, reason=reason)
     scores = tuple(metric.score() for metric in metrics)
     warning = f"the answers to {bad} of {samples.count} samples hold values that are no finite numbers"
     rates = [score for score in scores if score.is_rate]
@@ -67,17 +67,24 @@ def assess(model: Model, samples: Samples, names: Sequence[str] = ()) -> Quality
     )
 
 
-def _run_all(model: Model, samples: Samples, metrics: Sequence[Metric], counters: tuple[_Exits, _Reliability]) -> int:
-    """Run every sample; return how many answers hold something that is no finite number."""
+def _run_all(model: Model, samples: Samples, metrics: list[Metric], counters: tuple[_Exits, _Reliability]) -> int:
+    """Run every sample; return how many answers hold something that is no finite number.
+
+    Without metrics those are added that fit the first answers; where none does, nothing more is run.
+    """
     manifest = model.manifest
     meanings = {spec.name: spec.meaning for spec in model.outputs}
-    step = manifest.batch.max * max(1, _AT_ONCE // manifest.batch.max)
+    step = manifest.batch.max * (1 if manifest.batch.only_size else max(1, _AT_ONCE // manifest.batch.max))
     bad = 0
     for start in range(0, samples.count, step):
         feeds = samples.rows(manifest.inputs, start, start + step)
         result = model.run(feeds, copy=False)
         labels = np.asarray(samples.labels)[start : start + step]
         batch = Batch(result.outputs, labels, feeds, meanings)
+        if not metrics:
+            metrics += [make_metric(name) for name in default_metrics(batch)]
+        if not metrics:
+            return 0
         for metric in metrics:
             metric.add(batch)
         counters[0].add(batch, result.exit_indices)
@@ -156,10 +163,6 @@ def _accuracy(score: Score) -> Accuracy | None:
     if score.value is None or score.low is None or score.high is None:
         return None
     return Accuracy(value=score.value, low=score.low, high=score.high, n=score.n, metric=score.metric)
-
-
-def _has_scores(model: Model) -> bool:
-    return any(spec.meaning in ("logits", "probabilities") for spec in model.outputs)
 
 
 def _not_finite(batch: Batch) -> int:

@@ -166,7 +166,7 @@ def _loaded(
 ) -> Iterator[tuple[Loaded, Model, Samples]]:
     """Open and load a bundle, run it for the first time and on all data."""
     start = perf_counter()
-    bundle = open_bundle(path)
+    bundle = open_bundle(path, leave_programs=True)
     with open_model(bundle, options.settings, exits=options.early_exit) as model:
         load_s = perf_counter() - start
         samples = _samples(bundle, options.data)

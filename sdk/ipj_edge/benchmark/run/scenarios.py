@@ -56,8 +56,9 @@ def samples_per_query(scenario: Scenario, manifest: Manifest) -> int:
         ConfigError: a query does not fill the bundle's only batch size.
     """
     static = manifest.batch.static or 1
-    suggested = {"single-stream": static, "multi-stream": max(MULTI_STREAM_SAMPLES, static)}
+    fixed = bool(manifest.batch.only_size)
+    suggested = {"single-stream": static, "multi-stream": static if fixed else max(MULTI_STREAM_SAMPLES, static)}
     chosen = scenario.samples_per_query or suggested.get(scenario.name) or manifest.batch.static or manifest.batch.max
-    if chosen % static:
+    if chosen % static or (fixed and chosen != static):
         raise ConfigError(f"this bundle takes batches of {static}: {chosen} samples a query do not fill them")
     return chosen

@@ -13,6 +13,7 @@ from ipj_edge.benchmark.suite.file import Cell, Suite
 from ipj_edge.benchmark.suite.state import SuiteState
 from ipj_edge.energy import check_named
 from ipj_edge.errors import DataError
+from ipj_edge.limits import DURATION_S
 
 
 class SuiteProgress(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,4 +91,4 @@ def _is_done(cell: Cell, state: SuiteState, count: int) -> bool:
 def _one_round(cell: Cell, rounds: int) -> BenchOptions:
     """Return options that measure one round's share of the windows and stop."""
     windows = -(-cell.options.windows // rounds)
-    return msgspec.structs.replace(cell.options, windows=windows, max_s=0.0)
+    return msgspec.structs.replace(cell.options, windows=windows, max_s=DURATION_S.low)  # no window is shorter

@@ -23,7 +23,8 @@ _OPTIONS = (
         "metrics",
         multiple=True,
         metavar="NAME",
-        help="top-1, top-K, f1, f1-binary, auc, reconstruction-auc, mse, perplexity or module:function; repeatable.",
+        help="top-1, top-K, f1, f1-binary, auc, reconstruction-auc, mse, perplexity, pixel-accuracy, mean-iou or "
+        "module:function; repeatable.",
     ),
     click.option(
         "--scenario",

@@ -25,12 +25,18 @@ def random_samples(specs: Sequence[TensorSpec], count: int, seed: int, like: Sam
         ConfigError: an integer input without a range, or a dynamic size nobody gave.
     """
     random = np.random.default_rng(seed)
-    arrays = {spec.name: _draw(random, spec, count, None if like is None else like.arrays[spec.name]) for spec in specs}
+    alone = all(spec.batch_axis is None for spec in specs)
+    arrays = {
+        spec.name: _draw(random, spec, count, None if like is None else like.arrays[spec.name], alone=alone)
+        for spec in specs
+    }
     return Samples(arrays=arrays, labels=None, count=count)
 
 
-def _draw(random: np.random.Generator, spec: TensorSpec, count: int, like: Array | None) -> Array:
-    if spec.batch_axis is None and like is not None:
+def _draw(random: np.random.Generator, spec: TensorSpec, count: int, like: Array | None, *, alone: bool) -> Array:
+    # A setting is taken as it is; what has two axes and no samples beside it is data of one fixed size.
+    setting = spec.batch_axis is None and not (alone and len(spec.shape) > 1 and spec.dtype.startswith("float"))
+    if setting and like is not None:
         return like
     shape = _shape(spec, count, like)
     low, high = _range(spec, like)
@@ -89,6 +95,6 @@ def _range(spec: TensorSpec, like: Array | None) -> tuple[float, float]:
     if kind.kind in "iu":
         raise ConfigError(
             f"'{spec.name}' is {spec.dtype} and nobody said which values it takes: give --calibration, --data, or "
-            f"--input {spec.name}:{'x'.join(map(str, spec.shape))}:{spec.dtype}:LOW..HIGH"
+            f"--input {spec.name}:{'x'.join(map(str, spec.shape)) or 'scalar'}:{spec.dtype}:LOW..HIGH"
         )
     return -1.0, 1.0

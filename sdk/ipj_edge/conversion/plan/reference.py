@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from ipj_edge.errors import ConfigError, SourceError
-from ipj_edge.protocols import Array, Source
+from ipj_edge.protocols import Array, SizedSource, Source
 from ipj_edge.samples.data import Samples
 from ipj_edge.values import Meaning, TensorSpec
 
@@ -46,7 +46,7 @@ def answer(source: Source, samples: Samples, at_once: int) -> dict[str, Array]:
         for spec in source.outputs
     }
     for name, value in joined.items():
-        if value.dtype.kind == "f" and not np.isfinite(value).any():
+        if value.dtype.kind == "f" and value.size and not np.isfinite(value).any():
             raise SourceError(f"the source itself answers NaN or infinity in '{name}': check its weights")
     return joined
 
@@ -74,8 +74,22 @@ def check_unbatched_outputs(source: Source, samples: Samples, at_once: int) -> N
             )
 
 
+def drawn_count(inputs: Sequence[TensorSpec], max_batch: int) -> int:
+    """Return how many samples to draw: the largest batch at least, in whole batches of a fixed size."""
+    if all(spec.batch_axis is None for spec in inputs):
+        return 1
+    step, least = static_batch(inputs) or 1, max(max_batch, 2 * GOLDEN_SAMPLES)
+    return -(-least // step) * step
+
+
+def only_size(source: Source) -> str:
+    """Return why a source takes one size along its first axis only; empty where it takes any number of samples."""
+    return source.only_size if isinstance(source, SizedSource) else ""
+
+
 def spread(samples: Samples, specs: Sequence[TensorSpec], count: int) -> Samples:
     """Return at most count samples, evenly spaced over a set."""
+    count = max(count, static_batch(specs) or 1)
     if samples.count <= count:
         return samples
     chosen = np.linspace(0, samples.count - 1, count).round().astype(np.intp)

@@ -34,6 +34,7 @@ class ConvertRequest(msgspec.Struct, frozen=True, kw_only=True):
         name: Name of the bundles; empty takes the source's.
         seed: Seed of the random inputs.
         force: Replace bundles that are there already.
+        sign: Private key file (Ed25519, PEM) to sign the bundles with; None leaves them unsigned.
         options: How to convert.
     """
 
@@ -55,6 +56,7 @@ class ConvertRequest(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
     seed: int = 0
     force: bool = False
+    sign: Path | None = None
     options: ConversionOptions = ConversionOptions()
 
 

@@ -9,10 +9,13 @@ import numpy as np
 from ipj_edge.bundles.manifest import BatchSpec, Manifest, OutputParity
 from ipj_edge.conversion.plan.prepared import Prepared
 from ipj_edge.conversion.prove.trial import TrialResult
-from ipj_edge.errors import AccuracyGateError, ConfigError, ParityError
-from ipj_edge.metrics import top1_correct
-from ipj_edge.runtime.parity import allowances_of, compare
+from ipj_edge.errors import AccuracyGateError, ConfigError, DataError, ParityError
+from ipj_edge.metrics import Batch, default_metrics, make_metric
+from ipj_edge.metrics.score import SCORES
+from ipj_edge.runtime.agreement import ENOUGH_PLACES, holds_whole_numbers
+from ipj_edge.runtime.parity import REAL_INPUTS, allowances_of, compare
 from ipj_edge.samples.data import Samples
+from ipj_edge.values import Precision
 
 CHAIN_RELATIVE = 1e-5
 
@@ -25,6 +28,22 @@ def batch_probes(prepared: Prepared, batch: BatchSpec) -> dict[str, Samples]:
         for size in batch.probed
         if batch.static is None
     }
+
+
+def check_real_inputs(prepared: Prepared, precision: Precision) -> None:
+    """Refuse int8 for a model that answers with whole numbers where no real input can show how many are right.
+
+    Raises:
+        DataError: names the outputs and the remedy.
+    """
+    quantized = precision == "int8" and prepared.source.precision != "int8"
+    answers = prepared.reference.answers
+    names = [name for name, value in answers["random"].items() if holds_whole_numbers(value)]
+    if quantized and names and not set(REAL_INPUTS) & set(answers):
+        raise DataError(
+            f"int8 is judged by how many whole numbers of {', '.join(map(repr, names))} stay the same on real inputs: "
+            f"give --data with {ENOUGH_PLACES} samples or more"
+        )
 
 
 class Judged(NamedTuple):
@@ -43,6 +62,7 @@ def judge(prepared: Prepared, trial: TrialResult, draft: Manifest) -> Judged:
     figures: list[OutputParity] = []
     failures: list[str] = []
     excused: list[str] = []
+    remedies: list[str] = []
     for name, reference in prepared.reference.answers.items():
         compared = compare(
             prepared.reference.outputs, reference, trial.answers[name],
@@ -54,10 +74,11 @@ def judge(prepared: Prepared, trial: TrialResult, draft: Manifest) -> Judged:
         excused += [line for comparison in compared for line in comparison.excused]
         figures += [comparison.figures for comparison in compared]
         failures += [failure for comparison in compared for failure in comparison.failures]
+        remedies += [remedy for comparison in compared for remedy in comparison.remedies]
     failures += _batch_failures(prepared, trial, draft)
     failures += _chain_failures(trial, draft)
     if failures:
-        raise ParityError(tuple(failures))
+        raise ParityError(tuple(failures), tuple(dict.fromkeys(remedies)))
     return Judged(tuple(figures), tuple(f"{line}; tune the exits on this bundle's own answers" for line in excused))
 
 
@@ -93,34 +114,47 @@ def _chain_failures(trial: TrialResult, draft: Manifest) -> list[str]:
 def gate(prepared: Prepared, trial: TrialResult, draft: Manifest) -> tuple[float, float] | None:
     """Measure the saved bundle's accuracy in its own engine against the source's, at the last exit.
 
+    Accuracy is top-1 of scores or class numbers, and pixel accuracy of label maps.
+
     Raises:
         AccuracyGateError: it lost more than allowed.
-        ConfigError: no output holds scores of classes.
+        ConfigError: no output holds scores of classes, class numbers or label maps that fit the labels.
+        DataError: labels do not fit the scores.
     """
     data, allowed = prepared.data, prepared.request.max_accuracy_drop
-    scored = _scored(prepared, draft)
-    if data is None or data.labels is None or scored is None:
+    judged = None if data is None or data.labels is None else _accuracies(prepared, trial, draft, data)
+    if judged is None:
         if allowed is not None:
             raise ConfigError(
-                "--max-accuracy-drop needs an output that holds logits or probabilities (--output NAME:logits)"
+                "--max-accuracy-drop needs an output that holds logits or probabilities (--output NAME:logits), or "
+                "whole numbers shaped as the labels: class numbers or label maps"
             )
         return None
-    source, bundle = (
-        top1_correct(answers[scored], data.labels) / data.count
-        for answers in (prepared.reference.answers["data"], trial.answers["data"])
-    )
+    source, bundle = judged
     if allowed is not None and source - bundle > allowed + 1e-12:
         raise AccuracyGateError(source, bundle, allowed)
     return source, bundle
 
 
-def _scored(prepared: Prepared, draft: Manifest) -> str | None:
-    """Return the output that holds scores of classes: the last exit's where there are several."""
-    scored = [spec.name for spec in prepared.reference.outputs if spec.meaning in ("logits", "probabilities")]
+def _accuracies(prepared: Prepared, trial: TrialResult, draft: Manifest, data: Samples) -> tuple[float, float] | None:
+    """Return accuracy of source and bundle on labelled data, or None where no metric fits."""
+    meanings = {spec.name: spec.meaning for spec in prepared.reference.outputs}
     last = draft.stages[-1].exit_output
-    if len(draft.stages) > 1 and last in scored:
-        return last
-    return scored[0] if scored else None
+    if len(draft.stages) > 1 and meanings.get(str(last)) in SCORES:
+        meanings = {str(last): meanings[str(last)]}
+    source, bundle = (
+        Batch({name: answers[name] for name in meanings}, np.asarray(data.labels), data.arrays, meanings)
+        for answers in (prepared.reference.answers["data"], trial.answers["data"])
+    )
+    fitting = default_metrics(source)
+    if not fitting:
+        return None
+    figures = []
+    for batch in (source, bundle):
+        metric = make_metric(fitting[0])
+        metric.add(batch)
+        figures.append(metric.score().value)
+    return None if figures[0] is None or figures[1] is None else (figures[0], figures[1])
 
 
 def _probe_name(size: int) -> str:

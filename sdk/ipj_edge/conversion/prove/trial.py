@@ -57,15 +57,20 @@ def run_trial(bundle: Path, target: str, sets: Mapping[str, Samples], scratch: P
     question, answer = scratch / "question.npz", scratch / "answer"
     arrays = {f"{name}/{key}": value for name, group in sets.items() for key, value in group.arrays.items()}
     np.savez(question, **arrays)
+    limited = child.limits(TIMEOUT_S)
     try:
-        ran = child.run("ipj_edge.conversion.prove.trial_child", bundle, target, question, answer, timeout_s=TIMEOUT_S)
+        ran = child.run(
+            "ipj_edge.conversion.prove.trial_child", bundle, target, question, answer,
+            timeout_s=TIMEOUT_S, limited=limited,
+        )  # fmt: skip
     except subprocess.TimeoutExpired as error:
         raise EngineCrashError(target, -9, f"no answer in {TIMEOUT_S:g} s") from error
     report = answer.with_suffix(".json")
     if ran.returncode != 0 and report.exists():
         raise _raised(json.loads(report.read_text()))
     if ran.returncode != 0:
-        raise EngineCrashError(target, ran.returncode, child.last_line(ran.stderr))
+        detail = child.why(ran.returncode, ran.stderr, limited) or child.last_line(ran.stderr)
+        raise EngineCrashError(target, ran.returncode, detail)
     told = msgspec.json.decode(report.read_bytes(), type=TrialReport)
     with np.load(answer.with_suffix(".npz"), allow_pickle=False) as file:
         answers = _by_set({name: file[name] for name in file.files})

@@ -62,7 +62,7 @@ def _chain_max_abs(bundle: Bundle, target: str, sets: Sets, answers: Sets) -> fl
     with open_model(bundle, Settings(), exits="off", on=target) as whole:
         worst = 0.0
         for name, feeds in sets.items():
-            for key, value in whole.run(feeds).outputs.items():
+            for key, value in whole.run_every_output(feeds).items():
                 worst = max(worst, gap(value, answers[name][key]))
     return worst
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from ipj_edge.bundles.folder import read_inside
 from ipj_edge.bundles.manifest import GOLDEN_NAME, Manifest
 from ipj_edge.bundles.seal import is_intact, sealed
 from ipj_edge.errors import BundleError, ConfigError
@@ -78,16 +79,14 @@ def read_exits(folder: Path) -> ExitsRecord | None:
     """
     file = folder / EXITS_NAME
     try:
-        raw = file.read_bytes()
+        raw = read_inside(folder, EXITS_NAME)
     except FileNotFoundError:
         return None
-    except OSError as error:
-        raise BundleError(f"cannot read {file}: {error.strerror}") from error
     try:
         version = msgspec.json.decode(raw, type=_Header).schema_version
         _check_version(file, version)
         record = msgspec.json.decode(raw, type=ExitsRecord)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise BundleError(f"{file} is damaged: {error}; {_AGAIN}") from error
     if not is_intact(raw):
         raise BundleError(f"{file} was changed after tuning, which voids its certificate; {_AGAIN}")

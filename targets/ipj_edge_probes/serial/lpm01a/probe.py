@@ -5,7 +5,6 @@ Commands: ST UM2269 Rev 6; the sequence is the one mlcommons/tiny uses.
 
 from __future__ import annotations
 
-import logging
 import time
 
 import numpy as np
@@ -18,8 +17,6 @@ from ipj_edge_probes.serial.lpm01a.decode import Lpm01aStream, decode_ascii, dec
 from ipj_edge_probes.serial.port import SerialPort, UsbId, discard_input, open_port, port_availability
 from ipj_edge_probes.serial.sample_store import BlockMean
 from ipj_edge_probes.serial.stream_sampler import CRYSTAL_DRIFT_LIMIT, SampleChunk, StreamSampler
-
-logger = logging.getLogger(__name__)
 
 USB = UsbId(vendor=0x0483, product=0x5740)
 BAUD = 3_686_400

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from ipj_edge.bundles.bundle import record_files
 from ipj_edge.bundles.manifest import (
     BatchSpec,
     Bundle,
@@ -121,7 +122,7 @@ def bundle_of(folder: Path, source: Any, stage: StageSpec) -> Bundle:
         precision=stage.precision,
         created_with={},
         source=SourceRecord(file="net.py", kind="torch", sha256="0" * 64),
-        files=(),
+        files=record_files(folder),
         inputs=source.inputs,
         outputs=source.outputs,
         stages=(stage,),

@@ -238,13 +238,14 @@ def test_output_names_that_do_not_fit_are_refused(open_net, names, message):
         open_net(TWO, ("a", (1, 2)), ("b", (1, 2)), output_names=names)
 
 
-def test_an_output_that_grows_with_the_batch_otherwise_has_its_own_name(open_net):
+def test_an_output_that_grows_with_the_batch_otherwise_proves_no_batch(open_net):
     source = open_net(
         "class Net(nn.Module):\n    def forward(self, x): return x.reshape(-1, 2)\nbuild = Net\n",
         ("x", (1, 3, 4)),
     )
-    assert source.outputs[0].shape == ("output_dim0", 2)
-    assert source.outputs[0].batch_axis is None
+    assert (source.outputs[0].shape, source.outputs[0].batch_axis) == ((6, 2), None)
+    assert (source.inputs[0].shape, source.inputs[0].batch_axis) == ((1, 3, 4), None)
+    assert source.only_size == "no output has an answer for each place along axis 0 of 'x'"
 
 
 def test_half_precision_weights_are_widened_and_remembered(open_net):
