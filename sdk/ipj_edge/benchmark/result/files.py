@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +35,13 @@ def _parsed(path: Path, content: bytes) -> BenchResult:
             raise DataError(
                 f"{path} has result version {version}, this ipj-edge reads up to {RESULT_VERSION}: update ipj-edge"
             )
-        return msgspec.json.decode(content, type=BenchResult)
+        result = msgspec.json.decode(content, type=BenchResult)
+        if result.started:
+            datetime.fromisoformat(result.started)
+        return result
     except msgspec.ValidationError as error:
         raise DataError(f"{path} is no result of `ipj-edge bench --json`: {error}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise DataError(f"{path} is damaged or no JSON: {first_line(error)}") from error
 
 
