@@ -240,8 +240,6 @@ def reading(what: str, kind: type[IpjEdgeError]) -> Iterator[None]:
         yield
     except IpjEdgeError:
         raise
-    except FileNotFoundError as error:
-        raise kind(f"cannot read {what}: there is no such file") from error
     except OSError as error:
         raise kind(f"cannot read {what}: {error.strerror or first_line(error)}") from error
     except Exception as error:
