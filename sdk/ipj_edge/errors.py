@@ -243,7 +243,7 @@ def reading(what: str, kind: type[IpjEdgeError]) -> Iterator[None]:
     except OSError as error:
         raise kind(f"cannot read {what}: {error.strerror or first_line(error)}") from error
     except Exception as error:
-        raise kind(f"cannot read {what}: it is damaged or no such file ({typed_line(error)})") from error
+        raise kind(f"cannot read {what}: it is damaged or of another kind ({typed_line(error)})") from error
 
 
 def message_lines(error: BaseException) -> list[str]:
