@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 DEMO := demo
 
-.PHONY: demo test fuzz check format docs benchmarks clean
+.PHONY: conformance demo fuzz test check format docs benchmarks clean
 
 demo: .venv/.installed
 	$(BIN)/python examples/digits.py $(DEMO)
@@ -22,6 +22,10 @@ CASES := 100000
 SEED := 0
 fuzz: .venv/.installed
 	$(BIN)/python tests/fuzz/fuzz_run.py --cases $(CASES) --seed $(SEED)
+
+# Every node test of onnx, the torch modules and the public architectures: about an hour on two cores.
+conformance: .venv/.installed
+	$(BIN)/python tests/conformance/conformance_run.py --report docs/conformance.md
 
 check: .venv/.installed
 	$(BIN)/ruff format --check .
