@@ -60,7 +60,8 @@ class TomlFile(NamedTuple):
         places = _lines(self.text)
         lines = [places[keys[:count]] for count in range(len(keys), 0, -1) if keys[:count] in places]
         shown = f", line {lines[0]}" if lines else ""
-        return ConfigError(f"{self.path}{shown}{_named(keys)}: {what}")
+        told = f"{_named(keys)}: {what}".replace("\n", "\\n")
+        return ConfigError(f"{self.path}{shown}{told}")
 
     def _refuse_strangers(self, value: Any, kind: Any, keys: Keys) -> None:
         """Refuse keys that a type does not have, at any depth of it."""
