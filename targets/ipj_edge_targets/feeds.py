@@ -39,7 +39,8 @@ def _check_sizes(port: Port, array: Array, sizes: dict[str, int]) -> None:
     fits = array.ndim == len(port.shape)
     for stated, size in zip(port.shape, array.shape, strict=False):
         wanted = sizes.setdefault(stated, size) if isinstance(stated, str) else stated
-        fits = fits and wanted == size and size > 0
+        # A named size is at least 1; a stated one may be 0.
+        fits = fits and wanted == size and (size > 0 or stated == 0)
     if not fits:
         known = tuple(sizes.get(size, size) if isinstance(size, str) else size for size in port.shape)
         expected = port.shape if array.ndim != len(port.shape) else known

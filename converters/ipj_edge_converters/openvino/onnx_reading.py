@@ -39,12 +39,24 @@ def _name_ports(model: Any, path: Path) -> None:
     graph = onnx.load(path, load_external_data=False).graph
     weights = {tensor.name for tensor in graph.initializer}
     inputs = [value.name for value in graph.input if value.name not in weights]
-    for names, ports in ((inputs, model.inputs), ([value.name for value in graph.output], model.outputs)):
-        # An input that nothing reads may be gone; what is left is named.
-        if len(names) == len(ports):
-            for name, port in zip(names, ports, strict=True):
-                if name not in port.get_names():
-                    port.get_tensor().add_names({name})
+    if len(inputs) != len(model.inputs):
+        return  # one that nothing reads is gone
+    lost = [(name, port) for name, port in zip(inputs, model.inputs, strict=True) if name not in port.get_names()]
+    for name, port in lost:
+        _set_apart(model, port)
+        port.get_tensor().set_names({name})
+
+
+def _set_apart(model: Any, port: Any) -> None:
+    """Put an operator that changes nothing between an input and the outputs that are this input."""
+    from openvino import opset16
+
+    for result in model.get_results():
+        if result.input(0).get_source_output().get_node().get_friendly_name() == port.get_node().get_friendly_name():
+            names = result.output(0).get_names()
+            same = opset16.identity(port.get_node().output(0)).output(0)
+            same.get_tensor().set_names(names)
+            result.input(0).replace_source_output(same)
 
 
 def _explained(error: Exception) -> UnsupportedError:

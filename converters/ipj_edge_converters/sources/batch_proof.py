@@ -15,6 +15,7 @@ import numpy as np
 from ipj_edge.errors import SourceError
 from ipj_edge.protocols import Array
 from ipj_edge.values import TensorSpec
+from ipj_edge_converters.sources.apart import SourceLimitError
 from ipj_edge_converters.sources.feeds import example_arrays, shape_text
 
 SourceRun = Callable[[Sequence[Array]], Sequence[Array]]
@@ -25,6 +26,10 @@ _TOGETHER, _FIRST = 5, 2
 _ROUNDING = 1e-3
 # A rounding may tip a few of many labels, or values of a quantized model, over to the next.
 _TIPPED = 0.02
+
+
+class _UnlikeShapesError(Exception):
+    """Answers to two inputs of one shape differ in shape beyond the batch; names the output."""
 
 
 class BatchAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -166,8 +171,12 @@ def _asked(
         return BatchAnswer(ran=True, reason=f"no output has an answer for each place along {axis}")
     try:
         wanted, found = _lively_or_not(answers)
+    except SourceLimitError:
+        raise
     except SourceError:
         return BatchAnswer(ran=False)
+    except _UnlikeShapesError as error:
+        return BatchAnswer(ran=True, reason=f"the shape of output '{error}' hangs on the values along {axis}")
     for want, have, spec in zip(wanted, found, outputs, strict=True):
         if spec.batch_axis is not None and not _same(want, have, quantized):
             return BatchAnswer(
@@ -184,6 +193,8 @@ def _lively_or_not(
     """Whole numbers that nobody gave a range are tried as 0 and 1, and where that fails as the 0 that always fits."""
     try:
         return answers(True)
+    except SourceLimitError:
+        raise
     except SourceError:
         return answers(False)
 
@@ -206,7 +217,12 @@ def _along(kept: Array, array: Array, spec: TensorSpec) -> Array:
 
 
 def _concatenated(parts: Sequence[Array], spec: TensorSpec) -> Array:
-    return parts[0] if spec.batch_axis is None else np.concatenate(parts, axis=spec.batch_axis)
+    if spec.batch_axis is None:
+        return parts[0]
+    try:
+        return np.concatenate(parts, axis=spec.batch_axis)
+    except ValueError as error:
+        raise _UnlikeShapesError(spec.name) from error
 
 
 def _same(want: Array, have: Array, quantized: bool) -> bool:

@@ -17,7 +17,8 @@ BF16 = {"avx512_bf16", "amx_bf16"}
 
 def test_openvino_computes_a_bf16_bundle_in_bf16_and_says_so(made):
     conversion = made("conv", "openvino-cpu", "bf16")
-    if not host.cpu_flags() & BF16:
+    if conversion.exit_code:  # engines of some versions compute bf16 on CPUs without it too
+        assert not host.cpu_flags() & BF16, conversion.error
         assert conversion.exit_code == 6, conversion.error
         assert "execution precision: bf16 was asked for" in str(conversion.error)
         return

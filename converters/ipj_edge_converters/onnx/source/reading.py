@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from ipj_edge.errors import ConversionError, SourceError, UnsupportedError, typed_line
+from ipj_edge.errors import SourceError, UnsupportedError, typed_line
 from ipj_edge.plugins import needs
 from ipj_edge_converters.onnx.graphs import all_nodes, all_tensors, opset_of
-from ipj_edge_converters.onnx.runtime import plain_session
 from ipj_edge_converters.onnx.source.order import ordered
 
+_WHOLE = re.compile(r"[0-9]{1,19}")
 _OLDEST_OPSET = 7
 _LARGEST_BYTES = 2**31  # protobuf cannot hold more in one message
 
@@ -23,7 +24,7 @@ def read_onnx(path: Path) -> tuple[Any, str]:
 
     Raises:
         SourceError: a file is missing or cut short, is not ONNX, or is of a version this onnx does not know.
-        UnsupportedError: it needs operators that neither a standard nor onnxruntime has; names them.
+        UnsupportedError: it needs operators that no standard defines; names them.
     """
     with needs("convert"):
         import onnx
@@ -37,9 +38,9 @@ def read_onnx(path: Path) -> tuple[Any, str]:
     if not model.graph.node or not model.ir_version:
         raise SourceError(f"'{path.name}' holds no ONNX graph")
     _check_versions(model, path.name)
-    hashes = [hashlib.sha256(content), *(_sha256(data) for data in _load_external(model, path))]
-    model = ordered(model, path.name)
     _check_operators(model, path.name)
+    hashes = [hashlib.sha256(content), *(_sha256(data) for data in load_external(model, path))]
+    model = ordered(model, path.name)
     if len(hashes) == 1:
         return model, hashes[0].hexdigest()
     return model, hashlib.sha256(b"".join(part.digest() for part in hashes)).hexdigest()
@@ -78,7 +79,7 @@ def _check_operators(model: Any, file: str) -> None:
             if (node.domain, node.op_type) not in local and not _is_known(node, onnx.defs)
         }
     )
-    if custom and not _onnxruntime_loads(model, file):
+    if custom:
         raise UnsupportedError(
             f"'{file}' needs the custom operator {', '.join(custom)}, which no engine has on its own: "
             "export the model with standard operators",
@@ -93,17 +94,12 @@ def _is_known(node: Any, definitions: Any) -> bool:
     return bool(definitions.has(node.op_type, domain))
 
 
-def _onnxruntime_loads(model: Any, file: str) -> bool:
-    """Ask the engine: it has operators that no standard of today defines, from early versions of it for example."""
-    try:
-        plain_session(model, file)
-    except ConversionError:
-        return False
-    return True
+def load_external(model: Any, path: Path) -> list[Path]:
+    """Load external weights into the model and return the files they came from, in the order of first use.
 
-
-def _load_external(model: Any, path: Path) -> list[Path]:
-    """Load external weights into the model and return the files they came from, in the order of first use."""
+    Raises:
+        SourceError: a file is missing, cut short or too large, or stands outside the model's folder.
+    """
     with needs("convert"):
         import onnx
     files: dict[str, Path] = {}
@@ -125,13 +121,18 @@ def _external_file(path: Path, location: str) -> Path:
     if not location or relative.is_absolute() or ".." in relative.parts:
         raise SourceError(f"'{path.name}' keeps weights in '{location}'; only a file beside it is read")
     file = path.parent / relative
+    if not file.resolve().is_relative_to(path.parent.resolve()):
+        raise SourceError(f"'{path.name}' keeps weights in '{location}', a link out of its folder: copy that file")
     if not file.is_file():
         raise SourceError(f"'{path.name}' keeps its weights in '{location}', which is not beside it: copy both files")
     return file
 
 
 def _check_length(file: Path, facts: dict[str, str], tensor: str) -> None:
-    end = int(facts.get("offset", 0)) + int(facts.get("length", 0))
+    offset, length = (facts.get(name, "") or "0" for name in ("offset", "length"))
+    if not (_WHOLE.fullmatch(offset) and _WHOLE.fullmatch(length)):
+        raise SourceError(f"'{tensor}' is said to be at byte '{offset[:30]}' of '{file.name}', '{length[:30]}' bytes")
+    end = int(offset) + int(length)
     if file.stat().st_size < end:
         raise SourceError(
             f"'{file.name}' is cut short: it has {file.stat().st_size} bytes, and '{tensor}' ends at byte {end}"

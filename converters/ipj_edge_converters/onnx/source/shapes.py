@@ -109,4 +109,4 @@ def _axis_name(tensor: str, axis: int) -> str:
 
 
 def _is_dynamic(size: Any) -> bool:
-    return not size.HasField("dim_value") or size.dim_value <= 0
+    return not size.HasField("dim_value") or size.dim_value < 0

@@ -39,16 +39,23 @@ def answer(source: Source, samples: Samples, at_once: int) -> dict[str, Array]:
     """
     step = static_batch(source.inputs) or at_once
     parts = [source.run(samples.rows(source.inputs, start, start + step)) for start in range(0, samples.count, step)]
-    joined = {
-        spec.name: np.concatenate([part[spec.name] for part in parts])
-        if spec.batch_axis is not None
-        else parts[0][spec.name]
-        for spec in source.outputs
-    }
+    joined = {spec.name: _joined(spec, [part[spec.name] for part in parts]) for spec in source.outputs}
     for name, value in joined.items():
         if value.dtype.kind == "f" and value.size and not np.isfinite(value).any():
             raise SourceError(f"the source itself answers NaN or infinity in '{name}': check its weights")
     return joined
+
+
+def _joined(spec: TensorSpec, parts: Sequence[Array]) -> Array:
+    if spec.batch_axis is None:
+        return parts[0]
+    shapes = {part.shape[1:] for part in parts}
+    if len(shapes) > 1:
+        raise SourceError(
+            f"the shape of output '{spec.name}' hangs on the values of the inputs ({' or '.join(map(str, shapes))} a "
+            "sample): give --max-batch 1, and the model's batch as a fixed size with --input"
+        )
+    return np.concatenate(parts)
 
 
 def check_unbatched_outputs(source: Source, samples: Samples, at_once: int) -> None:
