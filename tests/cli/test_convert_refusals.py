@@ -240,8 +240,8 @@ def test_a_converter_that_raises_is_named(convert: Callable, install_plugin: Cal
                 raise RuntimeError("the library below me failed")
         """,
     )
-    ran = convert("--precision", "fp32", "--target", "onnxruntime-cpu", code=4)
-    assert "'a-raising-one' failed: RuntimeError: the library below me failed" in ran.err
+    ran = convert("--precision", "fp32", "--target", "onnxruntime-cpu", code=3)
+    assert "'a-raising-one' cannot convert this model: RuntimeError: the library below me failed" in ran.err
 
 
 CRASHING = """

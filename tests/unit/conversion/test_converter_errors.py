@@ -11,7 +11,7 @@ import pytest
 
 from ipj_edge.conversion import build as building
 from ipj_edge.conversion.plan.request import ConvertRequest
-from ipj_edge.errors import ConversionError
+from ipj_edge.errors import UnsupportedError
 
 
 def _convert(folder: Path, raised: Exception) -> None:
@@ -26,7 +26,9 @@ def _convert(folder: Path, raised: Exception) -> None:
 
 def test_a_tool_that_a_converter_does_not_find_is_no_full_disk(tmp_path: Path) -> None:
     missing = FileNotFoundError(errno.ENOENT, "No such file or directory", "/opt/their/tool")
-    with pytest.raises(ConversionError, match=r"'to-t' failed: FileNotFoundError: .*/opt/their/tool"):
+    with pytest.raises(
+        UnsupportedError, match=r"'to-t' cannot convert this model: FileNotFoundError: .*/opt/their/tool"
+    ):
         _convert(tmp_path, missing)
 
 
