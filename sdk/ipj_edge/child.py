@@ -23,7 +23,7 @@ _KEEPER_GRACE_S = 15.0  # it gives up on an unkillable process after ten seconds
 _OUT_OF_MEMORY = ("MemoryError", "bad_alloc", "bad allocation", "Unable to allocate", "Failed to allocate memory")
 
 
-class Limits(NamedTuple):
+class ChildLimits(NamedTuple):
     """What a child may take.
 
     Attributes:
@@ -35,17 +35,17 @@ class Limits(NamedTuple):
     cpu_s: int
 
 
-def limits(timeout_s: float) -> Limits:
+def limits(timeout_s: float) -> ChildLimits:
     """Return what a child may take that has some seconds to answer.
 
     Its memory is `MEMORY_SHARE` of what is available now, and at least `LEAST_MEMORY`; its CPU time is what all CPUs
     of this process give in that time. The time on the clock is kept by who waits; CPU time ends it without us.
     """
     memory = max(LEAST_MEMORY, int(MEMORY_SHARE * host.available_memory()))
-    return Limits(memory_bytes=memory, cpu_s=max(1, int(timeout_s * host.affinity()) + 1))
+    return ChildLimits(memory_bytes=memory, cpu_s=max(1, int(timeout_s * host.affinity()) + 1))
 
 
-def why(returncode: int, said: str, limited: Limits) -> str:
+def why(returncode: int, said: str, limited: ChildLimits) -> str:
     """Return which limit ended a child, in words; empty when none did.
 
     Args:
@@ -60,7 +60,7 @@ def why(returncode: int, said: str, limited: Limits) -> str:
     return ""
 
 
-def kept(words: Sequence[object], limited: Limits) -> list[str]:
+def kept(words: Sequence[object], limited: ChildLimits) -> list[str]:
     """Return the command line that runs a program within limits, ended with its whole tree.
 
     Start it with this process as the parent. SIGTERM to it ends the tree.
@@ -89,7 +89,7 @@ def environment() -> dict[str, str]:
 
 
 def run(
-    module: str, *arguments: object, timeout_s: float, limited: Limits | None = None
+    module: str, *arguments: object, timeout_s: float, limited: ChildLimits | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run a module of ours to its end and return what it wrote; see `run_program`."""
     return run_program(command(module, *arguments), timeout_s=timeout_s, env=environment(), limited=limited)
@@ -101,7 +101,7 @@ def run_program(
     timeout_s: float,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
-    limited: Limits | None = None,
+    limited: ChildLimits | None = None,
     light: bool = False,
 ) -> subprocess.CompletedProcess[str]:
     """Run a program within limits and return what it wrote. All that it started ends with it.
@@ -159,7 +159,7 @@ def _end_now(process: subprocess.Popen[Any]) -> None:
     end(started)
 
 
-def _limit(pid: int, limited: Limits) -> None:
+def _limit(pid: int, limited: ChildLimits) -> None:
     for which, most in ((resource.RLIMIT_DATA, limited.memory_bytes), (resource.RLIMIT_CPU, limited.cpu_s)):
         with suppress(OSError, ValueError):  # it ended already, or the system allows less anyway
             resource.prlimit(pid, which, (most, resource.prlimit(pid, which)[1]))

@@ -128,7 +128,7 @@ def test_a_process_that_left_its_session_and_its_parent_ends_with_the_program(tm
 
 
 def test_a_program_that_computes_without_end_is_ended_by_its_cpu_time():
-    limited = child.Limits(memory_bytes=2**30, cpu_s=1)
+    limited = child.ChildLimits(memory_bytes=2**30, cpu_s=1)
     ran = child.run_program([sys.executable, "-c", "while True: pass"], timeout_s=120, limited=limited)
     assert ran.returncode == -signal.SIGXCPU
     assert child.why(ran.returncode, ran.stderr, limited) == "it used all of its 1 s of CPU time"
@@ -136,7 +136,7 @@ def test_a_program_that_computes_without_end_is_ended_by_its_cpu_time():
 
 @pytest.mark.parametrize("light", [False, True])
 def test_a_program_that_allocates_without_end_is_refused_memory(light):
-    limited = child.Limits(memory_bytes=2**29, cpu_s=60)
+    limited = child.ChildLimits(memory_bytes=2**29, cpu_s=60)
     code = "import time; time.sleep(0.5); kept = []\nwhile True: kept.append(bytearray(10**8))"
     ran = child.run_program([sys.executable, "-c", code], timeout_s=120, limited=limited, light=light)
     assert ran.returncode == 1

@@ -103,7 +103,7 @@ def parse_log(printed: str) -> CompilerLog:
     subgraphs = _number(printed, "Number of Edge TPU subgraphs")
     operators = _number(printed, "Total number of operations")
     if version is None or subgraphs is None or operators is None:
-        raise ConversionError(f"cannot read what {PROGRAM} printed: {_first_line(printed)}")
+        raise ConversionError(f"cannot read what {PROGRAM} printed: {_beginning(printed)}")
     rows = tuple(
         OperatorRow(type=found[1], count=int(found[2]), status=found[3]) for found in _ROW.finditer(_table(printed))
     )
@@ -142,13 +142,13 @@ def _failure(printed: str, returncode: int) -> ConversionError:
     if told:
         operators = (missing[1] or missing[2],) if missing else ()
         return UnsupportedError(f"{name} cannot compile the model: {'; '.join(told[:2])}", operators)
-    return ConversionError(f"{name} failed with exit code {returncode}: {_first_line(printed)}")
+    return ConversionError(f"{name} failed with exit code {returncode}: {_beginning(printed)}")
 
 
 def _first_statuses(log: CompilerLog) -> str:
     return "; ".join(f"{row.count} × {row.type}: {row.status}" for row in log.rows[:3]) or "no table was printed"
 
 
-def _first_line(printed: str) -> str:
+def _beginning(printed: str) -> str:
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
     return lines[0][:200] if lines else "nothing"

@@ -92,7 +92,7 @@ def _session(model: Any) -> Any:
     outputs = {value.name for value in seen.graph.output}
     made = (name for node in seen.graph.node for name in node.output if name and name not in outputs)
     seen.graph.output.extend(onnx.helper.make_empty_tensor_value_info(name) for name in made)
-    return plain_session(seen, model.graph.name)
+    return plain_session(seen.SerializeToString(), model.graph.name)
 
 
 def _run(session: Any, inputs: Sequence[TensorSpec], sizes: Mapping[str, int]) -> dict[str, Array]:

@@ -14,8 +14,8 @@ from ipj_edge.plugins import needs
 _LOG_NOTHING = 4
 
 
-def plain_session(model: Any, file: str) -> Any:
-    """Return a session that runs a model operator by operator, all graph optimisations off.
+def plain_session(model: bytes, file: str) -> Any:
+    """Return a session that runs a serialized model operator by operator, all graph optimisations off.
 
     Raises:
         UnsupportedError: onnxruntime has no kernel for an operator; names it.
@@ -50,17 +50,17 @@ def as_engine_runs(model: Any, file: str, *, level: Literal["basic", "extended"]
         options = onnxruntime.SessionOptions()
         options.graph_optimization_level = levels.ORT_ENABLE_BASIC if level == "basic" else levels.ORT_ENABLE_EXTENDED
         options.optimized_model_filepath = str(optimized)
-        _session(model, file, options)
+        _session(model.SerializeToString(), file, options)
         return onnx.load_model(str(optimized))
 
 
-def _session(model: Any, file: str, options: Any) -> Any:
+def _session(model: bytes, file: str, options: Any) -> Any:
     with needs("convert"):
         import onnxruntime
     options.intra_op_num_threads = default_threads()
     options.log_severity_level = _LOG_NOTHING
     try:
-        return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     except Exception as error:
         raise _refused(error, file) from error
 

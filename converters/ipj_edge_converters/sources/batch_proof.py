@@ -15,6 +15,7 @@ import numpy as np
 from ipj_edge.errors import SourceError
 from ipj_edge.protocols import Array
 from ipj_edge.values import TensorSpec
+from ipj_edge_converters.sources.apart import SourceLimitError
 from ipj_edge_converters.sources.feeds import example_arrays, shape_text
 
 SourceRun = Callable[[Sequence[Array]], Sequence[Array]]
@@ -170,6 +171,8 @@ def _asked(
         return BatchAnswer(ran=True, reason=f"no output has an answer for each place along {axis}")
     try:
         wanted, found = _lively_or_not(answers)
+    except SourceLimitError:
+        raise
     except SourceError:
         return BatchAnswer(ran=False)
     except _UnlikeShapesError as error:
@@ -190,6 +193,8 @@ def _lively_or_not(
     """Whole numbers that nobody gave a range are tried as 0 and 1, and where that fails as the 0 that always fits."""
     try:
         return answers(True)
+    except SourceLimitError:
+        raise
     except SourceError:
         return answers(False)
 

@@ -1,4 +1,4 @@
-"""Benchmarks: scenarios, the runner, results and the headline metric."""
+"""Benchmarks: scenarios, the runner, results and the headline figure."""
 
 from ipj_edge.benchmark.result.schema import BenchResult, Entry
 from ipj_edge.benchmark.run.runner import BenchOptions, bench, bench_each, result_of

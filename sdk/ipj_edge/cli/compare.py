@@ -29,7 +29,7 @@ _ORDER = ("regression", "faster", "inconclusive", "not judged", "pass")
     "drops",
     multiple=True,
     metavar="METRIC=POINTS",
-    help="Allowed absolute drop of accuracy or another metric, e.g. accuracy=0.5pp; repeatable.",
+    help="Allowed absolute drop of accuracy or of a metric's score, e.g. accuracy=0.5pp; repeatable.",
 )
 @click.option(
     "--allow",

@@ -23,7 +23,7 @@ IntervalKind = Literal["wilson", "bootstrap", "none"]
 
 
 class Score(msgspec.Struct, frozen=True, kw_only=True):
-    """One figure of quality.
+    """What a metric gives for a bundle's answers.
 
     Attributes:
         metric: Name of the metric.
@@ -147,7 +147,7 @@ def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 class Metric(Protocol):
-    """A figure of quality, gathered batch by batch in memory that holds at most a few numbers a sample."""
+    """A way to judge answers by labels, gathered batch by batch in memory that holds at most a few numbers a sample."""
 
     name: str
     is_rate: bool

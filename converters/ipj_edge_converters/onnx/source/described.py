@@ -11,8 +11,8 @@ from ipj_edge.protocols import Array, SourceRequest
 from ipj_edge.values import TensorSpec
 from ipj_edge_converters.onnx.files import set_dimension
 from ipj_edge_converters.onnx.source.outputs import output_specs
+from ipj_edge_converters.onnx.source.reference import OnnxEngine, OnnxReference
 from ipj_edge_converters.onnx.source.shapes import describe_inputs
-from ipj_edge_converters.onnx.source.source import OnnxReference
 from ipj_edge_converters.onnx.source.tables import with_tables
 from ipj_edge_converters.sources import batch_proof
 from ipj_edge_converters.sources.batch_proof import BatchAnswer
@@ -37,13 +37,13 @@ class Described(msgspec.Struct, frozen=True, kw_only=True):
     only_size: str = ""
 
 
-def describe(model: Any, request: SourceRequest, file: str, *, batched: bool = True) -> Described:
+def describe(model: Any, request: SourceRequest, engine: OnnxEngine, *, batched: bool = True) -> Described:
     """Describe a model by what its file says and what a run shows.
 
     Args:
         model: The model in plain form.
         request: What the user said.
-        file: Its file name, for messages.
+        engine: Runs it.
         batched: False where the first axis is known to hold no samples.
 
     Raises:
@@ -53,13 +53,13 @@ def describe(model: Any, request: SourceRequest, file: str, *, batched: bool = T
     inputs = with_tables(model, describe_inputs(model, request.inputs))
     if not batched:
         inputs = batch_proof.without_batch(inputs)
-    reference = OnnxReference(model, file)
+    reference = OnnxReference(model, engine)
     outputs = output_specs(model, reference.run, inputs, request.examples)
     return Described(inputs=inputs, outputs=outputs, reference=reference)
 
 
 def with_proven_batch(
-    model: Any, described: Described, request: SourceRequest, file: str, *, quantized: bool
+    model: Any, described: Described, request: SourceRequest, engine: OnnxEngine, *, quantized: bool
 ) -> Described:
     """Keep the batch axis where the model shows that it holds samples; else fix its size, and say why.
 
@@ -71,7 +71,7 @@ def with_proven_batch(
         return described
     size = named.shape[named.batch_axis]
     if isinstance(size, int):
-        return _at_one_size(model, described, request, file, size=size, quantized=quantized)
+        return _at_one_size(model, described, request, engine, size=size, quantized=quantized)
     asked = _ask(described, request, quantized)
     unbatched = all(spec.batch_axis is None for spec in described.outputs)
     wanted = batch_proof.wanted_size(request.inputs, named)
@@ -81,12 +81,12 @@ def with_proven_batch(
     if wanted is None:
         raise batch_proof.size_unknown(asked.reason, named)
     set_dimension(model, size, wanted)
-    fixed = describe(model, request, file, batched=False)
+    fixed = describe(model, request, engine, batched=False)
     return msgspec.structs.replace(fixed, only_size=asked.reason)
 
 
 def _at_one_size(
-    model: Any, described: Described, request: SourceRequest, file: str, *, size: int, quantized: bool
+    model: Any, described: Described, request: SourceRequest, engine: OnnxEngine, *, size: int, quantized: bool
 ) -> Described:
     """A file of one size cannot be asked at others: a single sample is looped, several must not see one another."""
     if size == 1:
@@ -97,7 +97,7 @@ def _at_one_size(
     )  # fmt: skip
     if asked.ran and not asked.reason:
         return msgspec.structs.replace(described, only_size=batch_proof.runs_alone(size))
-    fixed = describe(model, request, file, batched=False)
+    fixed = describe(model, request, engine, batched=False)
     return msgspec.structs.replace(fixed, only_size=asked.reason or batch_proof.runs_alone(size))
 
 

@@ -11,6 +11,7 @@ from ipj_edge_converters.onnx.source.cleaning import clean, declare_shapes, rena
 from ipj_edge_converters.onnx.source.described import Described, describe, with_proven_batch
 from ipj_edge_converters.onnx.source.outputs import batch_is_frozen
 from ipj_edge_converters.onnx.source.reading import read_onnx
+from ipj_edge_converters.onnx.source.reference import OnnxEngine
 from ipj_edge_converters.onnx.source.shapes import batch_name, name_dimensions
 from ipj_edge_converters.onnx.source.source import OnnxSource, write_source
 from ipj_edge_converters.onnx.source.widening import has_half_precision, precision_of, widen
@@ -36,16 +37,17 @@ class OnnxOpener:
         """
         path = Path(request.location)
         model, sha256 = read_onnx(path)
+        engine = OnnxEngine(request.workdir, path.name)
         precision = precision_of(model)
         model, notes = _plain(model, request, path.stem)
         check_has_inputs([value.name for value in model.graph.input], path.name)
-        described = describe(model, request, path.name)
+        described = describe(model, request, engine)
         reason = _why_static(model, described, request)
         if reason:
             set_dimension(model, str(batch_name(model)), 1)
-            described = describe(model, request, path.name)
+            described = describe(model, request, engine)
             notes = (*notes, f"the batch is static: {reason}")
-        described = with_proven_batch(model, described, request, path.name, quantized=precision == "int8")
+        described = with_proven_batch(model, described, request, engine, quantized=precision == "int8")
         declare_shapes(model.graph.output, described.outputs)
         return OnnxSource(
             Origin(kind=self.name, name=path.stem, file=path.name, sha256=sha256, precision=precision),

@@ -12,6 +12,7 @@ from ipj_edge.protocols import Array
 from ipj_edge.values import TensorSpec
 from ipj_edge_converters.onnx.source.shapes import array_dtype, batch_axis
 from ipj_edge_converters.onnx.source.value_shapes import deciding_inputs
+from ipj_edge_converters.sources.apart import SourceLimitError
 from ipj_edge_converters.sources.feeds import example_arrays
 
 Runner = Callable[[Sequence[Array]], list[Array]]
@@ -77,6 +78,8 @@ def _trial(
         return None
     try:
         return [answer.shape for answer in run(example_arrays(inputs, batch, given=given))]
+    except SourceLimitError:
+        raise
     except SourceError:
         return None
 

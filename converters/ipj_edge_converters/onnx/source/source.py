@@ -2,54 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from ipj_edge.errors import ConversionError, SourceError, UnsupportedError, typed_line
 from ipj_edge.protocols import Array, Feeds, MacCount, OnnxForm, Source
 from ipj_edge.values import Precision, TensorSpec
 from ipj_edge_converters.onnx.files import load_onnx, save_onnx
 from ipj_edge_converters.onnx.macs import count_onnx
-from ipj_edge_converters.onnx.runtime import plain_session
+from ipj_edge_converters.onnx.source.reference import OnnxReference
 from ipj_edge_converters.sources.feeds import check_feeds, run_in_parts
 from ipj_edge_converters.sources.origin import Origin
-
-
-class OnnxReference:
-    """The model run as it is written, by onnxruntime with all graph optimisations off.
-
-    An optimised session fuses operators and, in quantized models, computes in integers where the file says float
-    between a DequantizeLinear and a QuantizeLinear: that is one engine's reading, and it depends on the CPU.
-    Operator by operator the file's own meaning is computed, and a target is held against the model, not itself.
-    """
-
-    def __init__(self, model: Any, file: str) -> None:
-        try:
-            self._session = plain_session(model, file)
-        except UnsupportedError:
-            raise
-        except ConversionError as error:
-            raise SourceError(str(error)) from error
-        self._inputs = [value.name for value in model.graph.input]
-        self._outputs = [value.name for value in model.graph.output]
-
-    def run(self, arrays: Sequence[Array]) -> list[Array]:
-        """Run on inputs in order and return the outputs in order.
-
-        Raises:
-            SourceError: onnxruntime failed on these inputs.
-        """
-        feeds = {name: np.asarray(array) for name, array in zip(self._inputs, arrays, strict=True)}
-        try:
-            answers: list[Array] = self._session.run(self._outputs, feeds)
-        except Exception as error:
-            shown = ", ".join(f"{'x'.join(map(str, array.shape)) or 'scalar'} {array.dtype}" for array in arrays)
-            raise SourceError(f"the model fails on inputs of {shown}: {typed_line(error)}") from error
-        return answers
 
 
 class OnnxSource:

@@ -12,6 +12,7 @@ from ipj_edge.errors import SourceError, UnsupportedError, first_line
 from ipj_edge.protocols import Array, SourceRequest
 from ipj_edge.values import TensorSpec
 from ipj_edge_converters.sources import batch_proof
+from ipj_edge_converters.sources.apart import SourceLimitError
 from ipj_edge_converters.sources.batch_proof import SizedInputs
 from ipj_edge_converters.sources.feeds import example_arrays
 from ipj_edge_converters.tflite import file as tflite_file
@@ -73,6 +74,8 @@ def _ask(
     try:
         reference = open_reference(model, written, file)
         outputs = output_specs(entry, fixed, probe(entry, fixed, reference))
+    except SourceLimitError:
+        raise
     except SourceError:
         return batch_proof.BatchAnswer(ran=False)
 
@@ -110,7 +113,7 @@ def open_reference(model: Any, path: Path, file: str) -> TfliteReference:
     kinds = {tensor.kind for tensor in read_state(model)}
     stateful: Stateful = "resource" if "resource" in kinds else "variable" if kinds else ""
     try:
-        return TfliteReference(path, stateful)
+        return TfliteReference(path, stateful, file)
     except EngineRefusesError as error:
         custom = custom_operators(model)
         if custom:

@@ -1,5 +1,6 @@
-"""The process that runs a .tflite source: ``python -m ipj_edge_converters.tflite.source.child FILE PIPE STATEFUL``.
+"""The process that runs a .tflite source.
 
+``python -m ipj_edge_converters.tflite.source.child PIPE CPU_S FILE STATEFUL`` is started by `sources.apart`.
 A broken file can kill its engine, and with it the process. The engine's own operators compute, without the delegate
 that engines use by default: the file as it is written, so that a target is held against the model and not itself.
 """
@@ -8,14 +9,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
 
-from ipj_edge.errors import first_line
 from ipj_edge.protocols import Array
-from ipj_edge_converters.tflite.source.frames import receive, send
+from ipj_edge_converters.sources.answers import answer
 
 
 class _Engine:
@@ -50,26 +49,20 @@ class _Engine:
         return [self._interpreter.get_tensor(index) for index in self._outputs]
 
 
-def main(path: str, pipe: Connection, stateful: str) -> int:
-    """Answer questions until the pipe closes: facts ``step`` and ``batched``, arrays in the order of the inputs."""
-    try:
-        engine = _Engine(path)
-    except (ValueError, RuntimeError, ImportError, MemoryError) as error:
-        send(pipe, {"error": first_line(error)}, {})
-        return 1
-    reset = {"variable": engine.reset, "resource": engine.start}.get(stateful)
-    send(pipe, {}, {})
-    while True:
-        try:
-            facts, arrays = receive(pipe)
-        except EOFError:
-            return 0
-        try:
-            answers = _answers(engine, list(arrays.values()), facts, reset)
-        except (ValueError, RuntimeError) as error:
-            send(pipe, {"error": first_line(error)}, {})
-        else:
-            send(pipe, {}, {str(number): array for number, array in enumerate(answers)})
+class _Replies:
+    """Answers to the question ``open``, then to ``step``, ``batched`` and ``joined`` with arrays, one per input."""
+
+    def __init__(self, path: str, stateful: str) -> None:
+        self._path, self._stateful = path, stateful
+
+    def __call__(self, facts: dict[str, Any], arrays: dict[str, Array]) -> tuple[dict[str, Any], dict[str, Array]]:
+        """Answer one question."""
+        if "open" in facts:
+            self._engine = _Engine(self._path)
+            self._reset = {"variable": self._engine.reset, "resource": self._engine.start}.get(self._stateful)
+            return {}, {}
+        answers = _answers(self._engine, list(arrays.values()), facts, self._reset)
+        return {}, {str(number): array for number, array in enumerate(answers)}
 
 
 def _answers(
@@ -92,4 +85,4 @@ def _answers(
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], Connection(int(sys.argv[2])), sys.argv[3]))
+    sys.exit(answer(int(sys.argv[1]), int(sys.argv[2]), _Replies(*sys.argv[3:5])))

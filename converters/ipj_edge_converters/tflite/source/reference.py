@@ -1,21 +1,15 @@
-"""A .tflite file run in a process of its own; see `tflite_child`."""
+"""A .tflite file run in a process of its own; see `ipj_edge_converters.tflite.source.child`."""
 
 from __future__ import annotations
 
-import subprocess
-import weakref
 from collections.abc import Mapping, Sequence
-from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import Any, Literal
 
-from ipj_edge import child
-from ipj_edge.errors import EngineCrashError, SourceError
+from ipj_edge.errors import SourceError
 from ipj_edge.protocols import Array
-from ipj_edge_converters.tflite.source.frames import receive, send
+from ipj_edge_converters.sources.apart import Apart
 
-TIMEOUT_S = 900.0
-_ENGINE = "ai-edge-litert"
 Stateful = Literal["", "variable", "resource"]
 
 
@@ -24,24 +18,26 @@ class EngineRefusesError(Exception):
 
 
 class TfliteReference:
-    """The file in a child process. Lives until it is dropped; the child ends with it, whatever ends the parent."""
+    """The file in a child process, which lives as long as this does."""
 
-    def __init__(self, path: Path, stateful: Stateful) -> None:
-        self._errors = path.with_suffix(".stderr")
-        ours, theirs = Pipe()
-        module = "ipj_edge_converters.tflite.source.child"
-        with theirs, self._errors.open("wb") as errors:
-            self._child = subprocess.Popen(
-                child.command(module, path, theirs.fileno(), stateful),
-                stdin=subprocess.DEVNULL,
-                stdout=errors,
-                stderr=errors,
-                pass_fds=(theirs.fileno(),),
-                env=child.environment(),
-            )
-        self._pipe = ours
-        self._end = weakref.finalize(self, _end, self._child, ours)
-        facts, _ = self._receive()
+    def __init__(self, path: Path, stateful: Stateful, file: str) -> None:
+        """Open a file.
+
+        Args:
+            path: The file.
+            stateful: How what it keeps between inferences is set back.
+            file: The source's name, for messages.
+
+        Raises:
+            EngineRefusesError: the engine does not load it.
+            EngineCrashError: the engine died on it.
+            SourceLimitError: it takes more time or memory than a source may.
+        """
+        self._apart = Apart(
+            "ipj_edge_converters.tflite.source.child", path, stateful,
+            engine="ai-edge-litert", file=file, errors=path.with_suffix(".stderr"),
+        )  # fmt: skip
+        facts, _ = self._apart.ask({"open": True}, {})
         if "error" in facts:
             raise EngineRefusesError(facts["error"])
 
@@ -58,43 +54,15 @@ class TfliteReference:
 
         Raises:
             EngineCrashError: the engine died on the file.
+            SourceLimitError: it takes more time or memory than a source may.
             SourceError: the engine failed on these inputs.
         """
         question: Mapping[str, Any] = {"step": step, "batched": list(batched), "joined": list(joined)}
-        try:
-            send(self._pipe, question, {str(number): array for number, array in enumerate(arrays)})
-        except OSError as error:
-            raise self._crash() from error
-        facts, answers = self._receive()
+        facts, answers = self._apart.ask(question, {str(number): array for number, array in enumerate(arrays)})
         if "error" in facts:
             raise SourceError(f"the model fails on inputs of {[array.shape for array in arrays]}: {facts['error']}")
         return list(answers.values())
 
     def close(self) -> None:
         """End the child. Calling twice is allowed."""
-        self._end()
-
-    def _receive(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        try:
-            if not self._pipe.poll(TIMEOUT_S):
-                self._child.kill()
-                raise EngineCrashError(_ENGINE, -9, f"no answer in {TIMEOUT_S:g} s")
-            return receive(self._pipe)
-        except (EOFError, OSError) as error:
-            raise self._crash() from error
-
-    def _crash(self) -> EngineCrashError:
-        returncode = self._child.wait(TIMEOUT_S)
-        lines = [line for line in self._errors.read_text(errors="replace").splitlines() if line.strip()]
-        # What the engine says when it starts ("INFO: …") is not why it died.
-        told = [line.strip() for line in lines if not line.startswith(("INFO", "WARNING", "W0000"))]
-        return EngineCrashError(_ENGINE, returncode, told[-1][:300] if told else "")
-
-
-def _end(process: subprocess.Popen[bytes], pipe: Connection) -> None:
-    pipe.close()
-    try:
-        process.wait(5)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+        self._apart.close()

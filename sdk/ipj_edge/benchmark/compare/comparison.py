@@ -44,7 +44,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         regression: Relative, by figure; None turns a default off.
-        drop: Absolute, by figure of quality; likewise.
+        drop: Absolute, by accuracy or metric; likewise.
         allow: Differences between the two results that are accepted.
     """
 
@@ -158,7 +158,9 @@ def _rules(pair: Pair, limits: Limits) -> list[_Rule]:
         for name, limit in {**defaults, **given}.items():
             figure = figure_named(name, *both)
             if is_drop and figure.kind != "quality":
-                raise ConfigError(f"--max-drop {name}: a drop is of accuracy or another metric; say --max-regression")
+                raise ConfigError(
+                    f"--max-drop {name}: a drop is of accuracy or of a metric's score; say --max-regression"
+                )
             if limit is not None and (name in given or _applies(figure, pair)):
                 rules.append(_Rule(figure=figure, limit=limit, is_drop=is_drop, asked=name in given))
     return rules

@@ -90,7 +90,7 @@ def settings(entries: Sequence[Entry]) -> str:
 
 
 def quality(entries: Sequence[Entry]) -> str:
-    """Return all metrics that were asked for; empty where there is accuracy alone."""
+    """Return the scores of all metrics that were asked for; empty where there is accuracy alone."""
     rows = "".join(
         f"<tr>{_name(entry)}<td data-label='metric'>{escape(score.metric)}</td>"
         f"<td data-label='value' class='num'>{'—' if score.value is None else f'{score.value:.4g}'}</td>"
@@ -101,7 +101,7 @@ def quality(entries: Sequence[Entry]) -> str:
         if entry.accuracy is None or score.metric != entry.accuracy.metric
     )
     heads = ("bundle", "metric", "value", "95 % interval", "samples", "")
-    return _section("quality", "Further metrics", "", heads, rows) if rows else ""
+    return _section("quality", "Further scores", "", heads, rows) if rows else ""
 
 
 def energy(entries: Sequence[Entry]) -> str:

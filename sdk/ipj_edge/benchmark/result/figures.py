@@ -72,7 +72,7 @@ def figure_named(name: str, *entries: Entry) -> Figure:
 
 
 def quality_figure(name: str, *, is_rate: bool, higher_is_better: bool) -> Figure:
-    """Return the figure of a metric."""
+    """Return the figure that a metric's score is."""
     return Figure(
         name=name,
         kind="quality",

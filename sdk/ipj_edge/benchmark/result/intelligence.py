@@ -1,4 +1,4 @@
-"""The headline metric, intelligence per joule, and the figures derived from joules."""
+"""The headline figure, intelligence per joule, and others derived from joules."""
 
 from __future__ import annotations
 

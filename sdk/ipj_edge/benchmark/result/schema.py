@@ -101,7 +101,7 @@ class ExitRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QualityTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """A figure of quality that an entry should reach.
+    """A quality target: the least value of a figure that an entry should reach.
 
     Attributes:
         figure: Name of the figure.
@@ -144,7 +144,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
         every_s: Pace of the queries in seconds; None for back to back. CPU time and joules include the gaps.
         missed: Slots of the pace that were missed.
         accuracy: On the given data; None with a reason.
-        quality: All metrics that were asked for.
+        quality: Scores of all metrics that were asked for.
         targets: Quality targets of the suite it is from.
         load_s: Seconds to open, check and load the bundle.
         first_s: Seconds of the first inference.

@@ -25,7 +25,7 @@ class Quality(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         accuracy: The first rate of correct answers among the metrics; None with a reason.
-        scores: All metrics asked for.
+        scores: Those of all metrics asked for.
         exits: Share and accuracy of every exit; empty for a plain model.
         reliability: Confidence against accuracy; empty without class scores.
         warnings: What a reader has to know.
@@ -40,7 +40,7 @@ class Quality(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def assess(model: Model, samples: Samples, names: Sequence[str] = ()) -> Quality:
-    """Run all samples and return every metric; without names, those that fit labels and outputs (`default_metrics`).
+    """Run all samples and return the scores of metrics; without names, of those that fit (`default_metrics`).
 
     Raises:
         DataError: labels or outputs are not what a metric that was asked for needs.
