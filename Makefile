@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 DEMO := demo
 
-.PHONY: conformance demo test check format docs benchmarks clean
+.PHONY: conformance demo fuzz test check format docs sbom benchmarks clean
 
 demo: .venv/.installed
 	$(BIN)/python examples/digits.py $(DEMO)
@@ -16,6 +16,12 @@ demo: .venv/.installed
 
 test: .venv/.installed
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+# As long as one wants: make fuzz CASES=1000000 SEED=7. What fails is kept, and the tests try it again.
+CASES := 100000
+SEED := 0
+fuzz: .venv/.installed
+	$(BIN)/python tests/fuzz/fuzz_run.py --cases $(CASES) --seed $(SEED)
 
 # Every node test of onnx, the torch modules and the public architectures: about an hour on two cores.
 conformance: .venv/.installed
@@ -34,6 +40,11 @@ format: .venv/.installed
 docs: .venv/.installed
 	$(BIN)/python docs/schemas.py
 	$(BIN)/python docs/rooms.py
+	$(BIN)/python docs/dependencies.py
+
+sbom: .venv/.installed
+	mkdir -p build
+	$(BIN)/python docs/dependencies.py sbom > build/sbom.cdx.json
 
 benchmarks: .venv/.installed
 	for script in $$(grep -l '^if __name__ == "__main__":' benchmarks/*/*.py | sed 's#/#.#g; s#\.py$$##'); do \

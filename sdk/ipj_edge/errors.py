@@ -27,6 +27,14 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_LONGEST = 4000
+# What moves a terminal's cursor or colours, or turns the direction of a line; line feeds stay.
+_CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
 
 class IpjEdgeError(Exception):
     """Root of every error ipj-edge raises on purpose.
@@ -36,6 +44,10 @@ class IpjEdgeError(Exception):
     """
 
     exit_code = 2
+
+    def __str__(self) -> str:
+        """Return the message without what a hostile file could do to a terminal by it."""
+        return _cut(_CONTROL.sub(lambda found: ascii(found[0])[1:-1], super().__str__()), _LONGEST)
 
 
 class ConfigError(IpjEdgeError):
@@ -208,6 +220,30 @@ class SampleLossError(ProbeError):
     def __init__(self, probe: str, expected: int, received: int) -> None:
         self.expected, self.received = expected, received
         super().__init__(f"'{probe}' lost {expected - received} of {expected} samples; the window is not valid")
+
+
+@contextmanager
+def reading(what: str, kind: type[IpjEdgeError]) -> Iterator[None]:
+    """Read a file that may be damaged or hostile: whatever a parser makes of that is one line of ours.
+
+    Parsers fail in many ways on bytes that nobody foresaw, out of memory and out of stack among them. Put this around
+    the one place where a kind of file is read, and nothing else: a mistake of our own would look like a bad file.
+
+    Args:
+        what: The file as the message shall call it, e.g. ``the image cat.png``.
+        kind: The error to raise.
+
+    Raises:
+        IpjEdgeError: of that kind, in place of any error but ours.
+    """
+    try:
+        yield
+    except IpjEdgeError:
+        raise
+    except OSError as error:
+        raise kind(f"cannot read {what}: {error.strerror or first_line(error)}") from error
+    except Exception as error:
+        raise kind(f"cannot read {what}: it is damaged or of another kind ({typed_line(error)})") from error
 
 
 def message_lines(error: BaseException) -> list[str]:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ipj_edge.errors import ProbeReadError, ProbeUnavailableError
+from ipj_edge.errors import ProbeReadError, ProbeUnavailableError, reading
 from ipj_edge.protocols import PowerProbe
 from ipj_edge.values import Availability, ProbeFacts, ProbeOptions, Rail
 
@@ -105,10 +105,8 @@ def load_trace(path: Path) -> tuple[Array, dict[str, Array]]:
     Raises:
         ProbeUnavailableError: the file cannot be read or is not a trace.
     """
-    try:
+    with reading(f"the trace {path}", ProbeUnavailableError):
         columns = _npz(path) if path.suffix == ".npz" else _csv(path)
-    except (OSError, ValueError, EOFError) as error:
-        raise ProbeUnavailableError(f"the trace {path} cannot be read: {error}") from error
     times_s = columns.pop("time_s", None)
     watts = {name.removesuffix("_w"): power for name, power in columns.items() if name.endswith("_w")}
     if times_s is None or not watts:

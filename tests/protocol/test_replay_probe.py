@@ -67,7 +67,7 @@ def test_it_plays_in_real_time(tmp_path):
         ("time_s,board_w\n1,2\n1,3\n", "do not increase"),
         ("time_s,board_w\n1,2\n2,nan\n", "not a number"),
         ("time_s,board_w\n1,2\n2\n", "does not have 2 values"),
-        ("time_s,board_w\n1,2\n2,x\n", "cannot be read"),
+        ("time_s,board_w\n1,2\n2,x\n", "cannot read the trace"),
     ],
 )
 def test_a_file_that_is_no_trace_is_refused_with_the_reason(tmp_path, text, reason):

@@ -16,14 +16,14 @@ def all_graphs(graph: Any) -> Iterator[Any]:
 
 def all_nodes(model: Any) -> Iterator[Any]:
     """Yield every node of a model: its graph's, its subgraphs' and its local functions'."""
-    for graph in all_graphs(model.graph):
+    for part in (model.graph, *model.functions):
+        yield from nodes_of(part)
+
+
+def nodes_of(part: Any) -> Iterator[Any]:
+    """Yield every node of a graph or a local function, those of the graphs inside its nodes too."""
+    for graph in all_graphs(part):
         yield from graph.node
-    for function in model.functions:
-        for node in function.node:
-            yield node
-            for inner in inner_graphs(node):
-                for graph in all_graphs(inner):
-                    yield from graph.node
 
 
 def all_tensors(message: Any) -> Iterator[Any]:

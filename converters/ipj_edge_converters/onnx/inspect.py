@@ -8,13 +8,14 @@ from typing import Any
 
 from ipj_edge.bundles.file_report import FileOperator, FileReport, FileTensor
 from ipj_edge.bundles.manifest import OperatorCount
-from ipj_edge.errors import IpjEdgeError, SourceError, typed_line
+from ipj_edge.errors import IpjEdgeError, SourceError, reading
 from ipj_edge.plugins import needs
 from ipj_edge.protocols import FileInspector, MacCount
 from ipj_edge_converters.onnx.graphs import all_graphs, opset_of
 from ipj_edge_converters.onnx.macs import count_onnx
 from ipj_edge_converters.onnx.operators import count_operators
 from ipj_edge_converters.onnx.source.cleaning import clean
+from ipj_edge_converters.onnx.source.reading import load_external
 from ipj_edge_converters.onnx.source.shapes import describe_inputs, name_dimensions
 from ipj_edge_converters.onnx.weights import count_weights
 from ipj_edge_converters.sources.reading import read_file
@@ -38,6 +39,10 @@ class InspectOnnx:
             SourceError: missing, corrupt, or without its external weights.
         """
         data = read_file(path)
+        with reading(path.name, SourceError):
+            return self._report(path, data)
+
+    def _report(self, path: Path, data: bytes) -> FileReport:
         model = _load(path)
         inferred = _inferred(model)
         outsiders = _custom(model)
@@ -66,12 +71,8 @@ class InspectOnnx:
 def _load(path: Path) -> Any:
     with needs("convert"):
         import onnx
-    try:
-        model = onnx.load_model(str(path))
-    except Exception as error:
-        raise SourceError(
-            f"{path.name} is no ONNX file, or its weights are not beside it: {typed_line(error)}"
-        ) from error
+    model = onnx.load_model_from_string(path.read_bytes())
+    load_external(model, path)
     if not model.graph.node:
         raise SourceError(f"{path.name} holds no ONNX graph")
     return model

@@ -8,7 +8,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from ipj_edge.bundles.file_report import FileOperator, FileReport, FileTensor
-from ipj_edge.errors import SourceError
+from ipj_edge.errors import SourceError, reading
 from ipj_edge.protocols import FileInspector
 from ipj_edge_converters.openvino.operators import count_operators
 from ipj_edge_converters.sources.reading import read_file
@@ -42,6 +42,10 @@ class InspectOpenvino:
             SourceError: missing, no OpenVINO IR, or without its weights.
         """
         data = read_file(path)
+        with reading(path.name, SourceError):
+            return self._report(path, data)
+
+    def _report(self, path: Path, data: bytes) -> FileReport:
         root = _root(data, path.name)
         weights = path.with_suffix(".bin")
         if not weights.is_file():

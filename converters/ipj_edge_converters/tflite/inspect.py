@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ipj_edge.bundles.file_report import FileOperator, FileReport, FileTensor
-from ipj_edge.errors import ConversionError, SourceError
+from ipj_edge.errors import ConversionError, SourceError, reading
 from ipj_edge.protocols import FileInspector
 from ipj_edge_converters.sources.reading import read_file
 from ipj_edge_converters.tflite import file as tflite_file
@@ -36,6 +36,10 @@ class InspectTflite:
             SourceError: missing, or no .tflite file.
         """
         data = read_file(path)
+        with reading(path.name, SourceError):
+            return self._report(path, data)
+
+    def _report(self, path: Path, data: bytes) -> FileReport:
         try:
             model = tflite_file.parse(tflite_file.inlined(data))
             entry, numbers = read_entry(model), read_numbers(model)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import numpy as np
 
-from ipj_edge.errors import InputError
+from ipj_edge.errors import ConfigError, InputError, reading
 from ipj_edge.plugins import needs
 from ipj_edge.protocols import Array
 from ipj_edge.values import Preprocessing
 
+# What Pillow tells apart by itself. Others start programs (EPS), or are no pictures of a camera.
+_FORMATS = ("PNG", "JPEG", "BMP", "WEBP", "GIF", "TIFF", "PPM")
+_LARGEST_SIDE = 1 << 15
+_SMALLEST, _LARGEST = (float(limit) for limit in (np.finfo(np.float32).tiny, np.finfo(np.float32).max))
 _LUMA = (0.299, 0.587, 0.114)  # ITU-R BT.601
 
 
@@ -18,16 +23,34 @@ def read_image(path: str | Path) -> Array:
     """Read an image file as RGB, uint8 of shape (height, width, 3).
 
     Raises:
-        InputError: missing or not an image.
+        InputError: missing, not an image, damaged, or of more than 89 million pixels (Pillow's own limit).
         MissingDependencyError: Pillow is not installed.
     """
     with needs("images"):
-        from PIL import Image, UnidentifiedImageError
-    try:
-        with Image.open(path) as image:
+        from PIL import Image
+    with reading(f"the image {path}", InputError), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of odd metadata
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        with Image.open(path, formats=_FORMATS) as image:
             return np.asarray(image.convert("RGB"))
-    except (OSError, UnidentifiedImageError) as error:
-        raise InputError(f"cannot read the image {path}: {error}") from error
+
+
+def check_rule(rule: Preprocessing) -> None:
+    """Check that a rule can be applied at all.
+
+    Raises:
+        ConfigError: a size, a factor or a number of values that no image can be brought to.
+    """
+    channels = 1 if rule.channels == "L" else 3
+    if not all(1 <= size <= _LARGEST_SIDE for size in rule.size):
+        raise ConfigError(f"size = {list(rule.size)}: expected height and width, 1 to {_LARGEST_SIDE} pixels")
+    for name, values in (("scale", (rule.scale,)), ("mean", rule.mean), ("std", rule.std)):
+        if len(values) not in (1, channels):
+            raise ConfigError(f"{name} has {len(values)} values: expected one, or one for each of {channels} channels")
+        if not all(abs(value) <= _LARGEST for value in values):
+            raise ConfigError(f"{name} = {list(values)}: expected numbers that float32 can hold")
+    if not all(abs(value) >= _SMALLEST for value in rule.std):
+        raise ConfigError("std holds a 0, and values are divided by it")
 
 
 def apply(rgb: Array, rule: Preprocessing, dtype: str) -> Array:

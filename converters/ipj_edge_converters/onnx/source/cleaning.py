@@ -9,21 +9,49 @@ from ipj_edge.errors import SourceError
 from ipj_edge.plugins import needs
 from ipj_edge.values import TensorSpec
 from ipj_edge_converters.onnx.files import strip_metadata
+from ipj_edge_converters.onnx.graphs import nodes_of
 
+_MOST_NODES = 1_000_000
 _FIRST_IR_WITH_PLAIN_INITIALIZERS = 4
 
 
 def clean(model: Any, name: str) -> Any:
-    """Return the model without metadata, local functions inlined, its graph named, weights off its inputs."""
+    """Return the model without metadata, local functions inlined, its graph named, weights off its inputs.
+
+    Raises:
+        SourceError: a local function calls itself, or the functions come to too many nodes.
+    """
     with needs("convert"):
         from onnx import inliner
     if model.functions:
+        _check_functions(model)
         model = inliner.inline_local_functions(model)
     strip_metadata(model)
     if not model.graph.name:
         model.graph.name = name
     _drop_initializers_from_inputs(model)
     return model
+
+
+def _check_functions(model: Any) -> None:
+    """Refuse functions that would never end to be inlined, or fill the memory: few that call each other are enough."""
+    functions = {(each.domain, each.name, each.overload): each for each in model.functions}
+    sizes: dict[tuple[str, str, str], int] = {}
+
+    def size(part: Any, callers: tuple[tuple[str, str, str], ...]) -> int:
+        total = 0
+        for node in nodes_of(part):
+            called = (node.domain, node.op_type, node.overload)
+            if called in callers:
+                raise SourceError(f"the local function '{node.op_type}' calls itself: nothing can run it")
+            if called in functions and called not in sizes:
+                sizes[called] = size(functions[called], (*callers, called))
+            total += sizes.get(called, 1)
+        return total
+
+    nodes = size(model.graph, ())
+    if nodes > _MOST_NODES:
+        raise SourceError(f"its local functions come to {nodes} nodes; {_MOST_NODES} are the most that are read")
 
 
 def rename_outputs(model: Any, names: Sequence[str]) -> None:

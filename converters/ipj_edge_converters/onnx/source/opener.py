@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from ipj_edge.errors import SourceError, reading
 from ipj_edge.protocols import SourceOpener, SourceRequest
 from ipj_edge_converters.onnx.files import set_dimension
 from ipj_edge_converters.onnx.source.cleaning import clean, declare_shapes, rename_outputs
@@ -36,6 +37,10 @@ class OnnxOpener:
             UnsupportedError: it needs operators that no engine has on its own; names them.
         """
         path = Path(request.location)
+        with reading(f"'{path.name}'", SourceError):
+            return self._open(path, request)
+
+    def _open(self, path: Path, request: SourceRequest) -> OnnxSource:
         model, sha256 = read_onnx(path)
         engine = OnnxEngine(request.workdir, path.name)
         precision = precision_of(model)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -11,6 +12,7 @@ from ipj_edge.plugins import needs
 from ipj_edge_converters.onnx.graphs import all_nodes, all_tensors, opset_of
 from ipj_edge_converters.onnx.source.order import ordered
 
+_WHOLE = re.compile(r"[0-9]{1,19}")
 _OLDEST_OPSET = 7
 _LARGEST_BYTES = 2**31  # protobuf cannot hold more in one message
 
@@ -37,7 +39,7 @@ def read_onnx(path: Path) -> tuple[Any, str]:
         raise SourceError(f"'{path.name}' holds no ONNX graph")
     _check_versions(model, path.name)
     _check_operators(model, path.name)
-    hashes = [hashlib.sha256(content), *(_sha256(data) for data in _load_external(model, path))]
+    hashes = [hashlib.sha256(content), *(_sha256(data) for data in load_external(model, path))]
     model = ordered(model, path.name)
     if len(hashes) == 1:
         return model, hashes[0].hexdigest()
@@ -92,8 +94,12 @@ def _is_known(node: Any, definitions: Any) -> bool:
     return domain in ("", "ai.onnx.ml") and bool(definitions.has(node.op_type, domain))
 
 
-def _load_external(model: Any, path: Path) -> list[Path]:
-    """Load external weights into the model and return the files they came from, in the order of first use."""
+def load_external(model: Any, path: Path) -> list[Path]:
+    """Load external weights into the model and return the files they came from, in the order of first use.
+
+    Raises:
+        SourceError: a file is missing, cut short or too large, or stands outside the model's folder.
+    """
     with needs("convert"):
         import onnx
     files: dict[str, Path] = {}
@@ -115,13 +121,18 @@ def _external_file(path: Path, location: str) -> Path:
     if not location or relative.is_absolute() or ".." in relative.parts:
         raise SourceError(f"'{path.name}' keeps weights in '{location}'; only a file beside it is read")
     file = path.parent / relative
+    if not file.resolve().is_relative_to(path.parent.resolve()):
+        raise SourceError(f"'{path.name}' keeps weights in '{location}', a link out of its folder: copy that file")
     if not file.is_file():
         raise SourceError(f"'{path.name}' keeps its weights in '{location}', which is not beside it: copy both files")
     return file
 
 
 def _check_length(file: Path, facts: dict[str, str], tensor: str) -> None:
-    end = int(facts.get("offset", 0)) + int(facts.get("length", 0))
+    offset, length = (facts.get(name, "") or "0" for name in ("offset", "length"))
+    if not (_WHOLE.fullmatch(offset) and _WHOLE.fullmatch(length)):
+        raise SourceError(f"'{tensor}' is said to be at byte '{offset[:30]}' of '{file.name}', '{length[:30]}' bytes")
+    end = int(offset) + int(length)
     if file.stat().st_size < end:
         raise SourceError(
             f"'{file.name}' is cut short: it has {file.stat().st_size} bytes, and '{tensor}' ends at byte {end}"

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from ipj_edge.errors import ConversionError, SourceError
+from ipj_edge.errors import ConversionError, SourceError, reading
 from ipj_edge.protocols import SourceOpener, SourceRequest
 from ipj_edge.values import TensorSpec
 from ipj_edge_converters.sources.described import check_has_inputs, merge_described, open_sizes
@@ -43,6 +43,10 @@ class TfliteOpener:
         location, signature = _split(request.location)
         path = Path(location)
         data = _read(path)
+        with reading(f"'{path.name}'", SourceError):
+            return self._open(path, data, signature, request)
+
+    def _open(self, path: Path, data: bytes, signature: str, request: SourceRequest) -> TfliteSource:
         model = _parse(data, path.name)
         changed = with_entry_in_front(model, signature, path.name)
         changed = with_names(model) or changed

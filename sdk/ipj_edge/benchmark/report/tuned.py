@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from ipj_edge.errors import DataError
+from ipj_edge.errors import DataError, reading
 from ipj_edge.exits import TunedBundle
 
 
@@ -16,10 +16,8 @@ def read_tuned(path: Path) -> TunedBundle:
     Raises:
         DataError: no such content.
     """
-    try:
+    with reading(f"{path} as a result of `ipj-edge exits tune --json`", DataError):
         tuned = msgspec.json.decode(path.read_bytes(), type=TunedBundle)
-    except (OSError, msgspec.DecodeError) as error:
-        raise DataError(f"{path} is no result of `ipj-edge exits tune --json`: {error}") from error
     return tuned if tuned.name else msgspec.structs.replace(tuned, name=path.stem)
 
 
@@ -27,6 +25,6 @@ def is_tuned(path: Path) -> bool:
     """Say whether a file looks like a tuning and not like a result."""
     try:
         content = msgspec.json.decode(path.read_bytes())
-    except (OSError, msgspec.DecodeError):
+    except (OSError, ValueError, RecursionError):  # whoever reads it as a result says what is wrong with it
         return False
     return isinstance(content, dict) and "results" not in content and "record" in content

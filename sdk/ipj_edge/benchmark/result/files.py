@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import msgspec
 import numpy as np
 
 from ipj_edge.benchmark.result.schema import RESULT_VERSION, BenchResult
-from ipj_edge.errors import DataError, DestinationError, first_line
+from ipj_edge.errors import DataError, DestinationError, first_line, reading
 from ipj_edge.protocols import Array
 from ipj_edge.writing import check_writable, replacing
 
@@ -22,10 +23,11 @@ def read_result(path: Path) -> BenchResult:
     Raises:
         DataError: missing, damaged, no result at all, or of a newer version.
     """
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"cannot read the result {path}: {error.strerror}") from error
+    with reading(f"the result {path}", DataError):
+        return _parsed(path, path.read_bytes())
+
+
+def _parsed(path: Path, content: bytes) -> BenchResult:
     try:
         head = msgspec.json.decode(content)
         version = head.get("version") if isinstance(head, dict) and "results" in head else None
@@ -33,10 +35,13 @@ def read_result(path: Path) -> BenchResult:
             raise DataError(
                 f"{path} has result version {version}, this ipj-edge reads up to {RESULT_VERSION}: update ipj-edge"
             )
-        return msgspec.json.decode(content, type=BenchResult)
+        result = msgspec.json.decode(content, type=BenchResult)
+        if result.started:
+            datetime.fromisoformat(result.started)
+        return result
     except msgspec.ValidationError as error:
         raise DataError(f"{path} is no result of `ipj-edge bench --json`: {error}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise DataError(f"{path} is damaged or no JSON: {first_line(error)}") from error
 
 

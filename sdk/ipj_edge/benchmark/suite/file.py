@@ -16,7 +16,7 @@ from ipj_edge.benchmark.result.schema import EarlyExit
 from ipj_edge.benchmark.run.runner import BenchOptions
 from ipj_edge.benchmark.run.scenarios import Scenario, ScenarioName
 from ipj_edge.bundles.manifest import MANIFEST_NAME
-from ipj_edge.errors import ConfigError
+from ipj_edge.errors import ConfigError, reading
 from ipj_edge.exits import EXITS_NAME
 from ipj_edge.metrics import make_metric
 from ipj_edge.toml_files import read_toml
@@ -123,6 +123,11 @@ def load_suite(path: Path, options: BenchOptions) -> Suite:
     Raises:
         ConfigError: unreadable, an unknown key or value, no bundle for a pattern, or the same cell twice.
     """
+    with reading(f"the suite {path}", ConfigError):  # patterns and paths in it may be none
+        return _read(path, options)
+
+
+def _read(path: Path, options: BenchOptions) -> Suite:
     file = read_toml(path, "suite").to(SuiteFile)
     try:
         limits.ROUNDS.check("rounds", file.rounds)

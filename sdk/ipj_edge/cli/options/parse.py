@@ -8,7 +8,8 @@ from typing import cast, get_args
 
 import numpy as np
 
-from ipj_edge.errors import ConfigError
+from ipj_edge.errors import ConfigError, reading
+from ipj_edge.samples.preprocess import check_rule
 from ipj_edge.toml_files import read_toml
 from ipj_edge.units import hundredths
 from ipj_edge.values import Meaning, Preprocessing, TensorSpec
@@ -109,10 +110,8 @@ def labels(path: str | None) -> tuple[str, ...]:
     """
     if path is None:
         return ()
-    try:
+    with reading(f"labels from {path}", ConfigError):
         names = tuple(line.strip() for line in Path(path).read_text(encoding="utf-8").splitlines() if line.strip())
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read labels from {path}: {error}") from error
     if not names:
         raise ConfigError(f"{path} holds no labels: expected one class name a line")
     return names
@@ -129,9 +128,14 @@ def preprocessing(path: str | None) -> dict[str, Preprocessing]:
     file = read_toml(Path(path), "preprocessing")
     if not file.table:
         raise file.error("it says nothing; see `Preprocessing` in docs/manifest.schema.json")
-    if all(isinstance(value, dict) for value in file.table.values()):
-        return {name: file.to(Preprocessing, name) for name in file.table}
-    return {"": file.to(Preprocessing)}
+    several = all(isinstance(value, dict) for value in file.table.values())
+    rules = {name: file.to(Preprocessing, name) for name in file.table} if several else {"": file.to(Preprocessing)}
+    for name, rule in rules.items():
+        try:
+            check_rule(rule)
+        except ConfigError as error:
+            raise file.error(str(error), *filter(None, (name,))) from error
+    return rules
 
 
 def _shape(text: str, shape: str) -> tuple[int | str, ...]:
