@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 DEMO := demo
 
-.PHONY: conformance demo fuzz test check format docs benchmarks clean
+.PHONY: conformance demo fuzz test check format docs sbom benchmarks clean
 
 demo: .venv/.installed
 	$(BIN)/python examples/digits.py $(DEMO)
@@ -40,6 +40,11 @@ format: .venv/.installed
 docs: .venv/.installed
 	$(BIN)/python docs/schemas.py
 	$(BIN)/python docs/rooms.py
+	$(BIN)/python docs/dependencies.py
+
+sbom: .venv/.installed
+	mkdir -p build
+	$(BIN)/python docs/dependencies.py sbom > build/sbom.cdx.json
 
 benchmarks: .venv/.installed
 	for script in $$(grep -l '^if __name__ == "__main__":' benchmarks/*/*.py | sed 's#/#.#g; s#\.py$$##'); do \

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from functools import reduce
 from pathlib import Path
@@ -108,12 +109,12 @@ def read_toml(path: Path, what: str) -> TomlFile:
         what: What it is called in errors, e.g. ``suite``.
 
     Raises:
-        ConfigError: it cannot be read, is no TOML, longer than 1 MB or nested too deep, or Python is older than 3.11.
+        ConfigError: it cannot be read, is no TOML, longer than 1 MB or nested too deep.
     """
-    try:
+    if sys.version_info >= (3, 11):
         import tomllib
-    except ModuleNotFoundError as error:
-        raise ConfigError(f"a {what} file needs Python 3.11 or newer; give its values as options instead") from error
+    else:
+        import tomli as tomllib
     try:
         with path.open("rb") as stream:
             content = stream.read(MOST_BYTES + 1)
