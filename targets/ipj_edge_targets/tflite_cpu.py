@@ -19,6 +19,7 @@ from ipj_edge.errors import (
     TargetError,
     TargetUnavailableError,
     first_line,
+    reading,
 )
 from ipj_edge.protocols import Array, Feeds, Resettable, Session, Target
 from ipj_edge.values import Availability, Boundary, EffectiveSettings, Port, Precision, Settings
@@ -228,14 +229,16 @@ def _facts_of_detail(detail: dict[str, Any]) -> tuple[object, ...]:
 
 
 def _effective(interpreter: Any, stage: StageSpec, *, engine: Engine, threads: int) -> EffectiveSettings:
-    operators = _operators(interpreter)
+    with reading(f"'{stage.file}'", BundleError):  # names in it may be no text
+        operators = _operators(interpreter)
+        precision = _manifest_precision(stage) if operators is None else _precision(interpreter, operators)
     read_back = () if operators is None else ("execution_precision", "providers")
     delegated = any(operator["op_name"] == "DELEGATE" for operator in operators or ())
     return EffectiveSettings(
         engine=engine.distribution,
         engine_version=engine.version,
         threads=threads,
-        execution_precision=_manifest_precision(stage) if operators is None else _precision(interpreter, operators),
+        execution_precision=precision,
         # No delegate is passed in, so one that took operators is the default one.
         providers=("XNNPACK",) if delegated else (),
         affinity=host.affinity(),

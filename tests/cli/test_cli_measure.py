@@ -9,13 +9,13 @@ import pytest
 from click.testing import CliRunner
 from command_line import INTERRUPTIBLE, ended, lines_until
 
-from ipj_edge.cli.measure import command
+from ipj_edge.cli.figures.measure import command
 from ipj_edge.errors import ConfigError, DestinationError, PluginNotFoundError, ProbeUnavailableError
 from ipj_edge.testing import powercap
 
 BUSY = "import time\nwhile time.process_time() < 0.3: pass"
 FIELDS = ["joules", "reason", "seconds", "watts", "low", "high", "provenance", "boundary", "probe", "rails"]
-PROGRAM = [sys.executable, "-c", "from ipj_edge.cli.measure import command; command()"]
+PROGRAM = [sys.executable, "-c", "from ipj_edge.cli.figures.measure import command; command()"]
 
 
 def run(*arguments, **options):
@@ -239,7 +239,7 @@ def test_an_interrupt_ends_a_triggered_measurement_with_what_there_is(triggered)
 
 def test_the_help_imports_no_probe():
     script = (
-        "import sys; from click.testing import CliRunner; from ipj_edge.cli.measure import command\n"
+        "import sys; from click.testing import CliRunner; from ipj_edge.cli.figures.measure import command\n"
         "result = CliRunner().invoke(command, ['--help'])\n"
         "assert result.exit_code == 0, result.output\n"
         "assert not [name for name in sys.modules if name.startswith(('ipj_edge_', 'ipj_edge.energy', 'rich'))]"

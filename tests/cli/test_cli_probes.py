@@ -4,7 +4,7 @@ import pytest
 from click.testing import CliRunner
 
 from ipj_edge import plugins
-from ipj_edge.cli.probes import command
+from ipj_edge.cli.machine.probes import command
 from ipj_edge.errors import PluginNotFoundError
 from ipj_edge.testing import powercap
 

@@ -17,7 +17,7 @@ import pytest
 from ipj_edge.testing.fake_nvml import FakeGpu, build, environment, has_compiler, write_state
 from ipj_edge.testing.hwmon import FakeSysfs
 
-MEASURE = "from ipj_edge.cli.measure import command; command()"
+MEASURE = "from ipj_edge.cli.figures.measure import command; command()"
 A, B = "GPU-aaaa1111-0000", "GPU-bbbb2222-0000"
 NOBODY = 65534
 

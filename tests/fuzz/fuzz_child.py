@@ -6,6 +6,7 @@ The process is limited: 2 GB of data and 20 s of CPU a case. A case may kill it;
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import io
 import json
 import os
@@ -289,7 +290,10 @@ def main(seeds: Path) -> None:
             case = case_of(seeds, question["seed"], question["number"], tuple(question["kinds"]))
         root = Path(question["folder"])
         root.mkdir()
-        told = run(case, root, watch)
+        with (root.parent / "stack").open("w") as stack:
+            faulthandler.dump_traceback_later(LIMIT_S - 3, file=stack)
+            told = run(case, root, watch)
+            faulthandler.cancel_dump_traceback_later()
         shutil.rmtree(root, ignore_errors=True)
         answers.write(json.dumps({"kind": case.kind, **msgspec.to_builtins(told)}) + "\n")
         answers.flush()

@@ -67,7 +67,7 @@ def _sealed(raw: bytes) -> bytes:
     return _DIGEST.sub(rb"\g<1>" + digest + rb"\g<3>", zeroed, count=1)
 
 
-def _with_hashes(files: dict[str, bytes], **fields: Any) -> dict[str, bytes]:
+def _with_hashes(files: dict[str, bytes], /, **fields: Any) -> dict[str, bytes]:
     """Return a bundle's files with the manifest that belongs to them."""
     manifest = json.loads(files["b.ipj/manifest.json"]) | fields
     for record in manifest["files"]:
@@ -126,6 +126,8 @@ def _placement(seeds: Path, rng: Random) -> Case:
     operator = {"name": "a", "type": "CONV_2D", "accelerated": True, "reason": "", "macs": 9, "at_border": False}
     placement = {"found_by": "compiler", "compiler": "c", "operators": [operator] * 2, "on_chip_bytes": 1}
     files["b.ipj/placement.json"] = _json_file(placement | {"off_chip_bytes": 2}, rng)
+    records = json.loads(files["b.ipj/manifest.json"])["files"]
+    files = _with_hashes(files, files=[*records, {"path": "placement.json"}])
     return Case(kind="placement", files=files, words=("cli", "inspect", "b.ipj"))
 
 

@@ -46,13 +46,18 @@ class Child:
         if line:
             answer = json.loads(line)
             return answer.pop("kind"), msgspec.convert(answer, Told)
-        status = self.close()
+        status = self.close(0.2 if silent else 5)
         shutil.rmtree(folder, ignore_errors=True)
-        if silent or status in (-signal.SIGXCPU, -signal.SIGKILL):
-            return "", Told(outcome="hang", note=f"no answer in {LIMIT_S:g} s; status {status}")
+        if silent or status == -signal.SIGXCPU:
+            return "", Told(outcome="hang", note=f"no answer in {LIMIT_S:g} s; status {status}\n{self._stack()}")
         return "", Told(outcome="died", note=f"the child ended with {status}")
 
-    def close(self) -> int:
+    def _stack(self) -> str:
+        """Return where the child was shortly before its time was up."""
+        path = self._folder / "stack"
+        return path.read_text(errors="replace")[:2000] if path.exists() else ""
+
+    def close(self, grace_s: float = 5) -> int:
         """End the process with everything it started and return its exit status."""
         if self._process is None:
             return 0
@@ -62,7 +67,7 @@ class Child:
         with contextlib.suppress(BrokenPipeError):
             process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(0.2 if self._taken < CASES else 5)
+            process.wait(grace_s)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.stdout.close()

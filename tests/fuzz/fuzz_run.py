@@ -37,7 +37,7 @@ def questions(cases: int, seed: int, kinds: tuple[str, ...] = ()) -> Iterator[Qu
 def label(told: Told) -> str:
     """Return what tells this outcome from others: its kind, and the place and class of a traceback."""
     if told.outcome != "traceback":
-        return f"{told.outcome}: {re.sub(r'[0-9]+', 'N', told.note)[:90]}"
+        return f"{told.outcome}: {re.sub(r'[0-9]+', 'N', told.note.partition(chr(10))[0])[:90]}"
     places = re.findall(r'File ".*?/([\w./-]+)", line (\d+)', told.note)
     last = told.note.strip().splitlines()[-1]
     ours = [f"{name}:{line}" for name, line in places if "ipj_edge" in name]

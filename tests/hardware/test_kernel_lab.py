@@ -18,7 +18,7 @@ import pytest
 
 REPOSITORY = Path(__file__).parents[2]
 PACKAGES = ("qemu-system-x86_64", "busybox", "depmod", "cpio")
-MEASURE = (sys.executable, "-c", "from ipj_edge.cli.measure import command; command()")
+MEASURE = (sys.executable, "-c", "from ipj_edge.cli.figures.measure import command; command()")
 
 pytestmark = [pytest.mark.slow, pytest.mark.hardware]
 

@@ -25,7 +25,8 @@ def _loaded(code: str) -> set[str]:
         "import ipj_edge",
         "import ipj_edge\nipj_edge.load\nipj_edge.measure\nipj_edge.Meter",
         "from ipj_edge.cli import group\ntry: group.main(['--help'])\nexcept SystemExit: pass",
-        "import ipj_edge.cli.convert, ipj_edge.cli.bench, ipj_edge.cli.measure, ipj_edge.cli.doctor",
+        "import ipj_edge.cli.bundles.convert, ipj_edge.cli.figures.bench, ipj_edge.cli.figures.measure\n"
+        "import ipj_edge.cli.machine.doctor",
         "from ipj_edge import plugins\n"
         "for group in (plugins.SOURCES, plugins.CONVERTERS, plugins.TARGETS, plugins.POWER_PROBES):\n"
         "    assert plugins.names(group)",

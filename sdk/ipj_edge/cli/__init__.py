@@ -16,23 +16,24 @@ from ipj_edge.cli.options.verbosity import with_verbosity
 
 INTERRUPTED = 130
 
+# Rooms and their commands, in the order of the help.
 _COMMANDS = {
-    "convert": "convert a model into a proven bundle for each target",
-    "verify": "prove a bundle on this machine: hashes, golden inputs, effective settings",
-    "pack": "write a bundle as one reproducible .tar",
-    "unpack": "unpack a bundle from a .tar, once all of it is checked",
-    "run": "run a bundle on an image or on arrays",
-    "exits": "tune when samples leave a multi-exit model early",
-    "bench": "accuracy, latency and joules per inference of bundles",
-    "compare": "fail when a result is worse than a baseline, beyond noise",
-    "pareto": "the fewest joules per correct answer that meet given limits",
-    "report": "one self-contained HTML page of results",
-    "inspect": "show what a bundle says of itself",
-    "measure": "joules, watts and seconds of any command",
-    "compress": "train, distil, prune, factorise, add exits and quantize a model by a recipe",
-    "targets": "list the targets and what works here",
-    "probes": "list the power probes and what works here",
-    "doctor": "check this machine and say how to mend what does not work",
+    "convert": ("bundles", "convert a model into a proven bundle for each target"),
+    "verify": ("bundles", "prove a bundle on this machine: hashes, golden inputs, effective settings"),
+    "pack": ("bundles", "write a bundle as one reproducible .tar"),
+    "unpack": ("bundles", "unpack a bundle from a .tar, once all of it is checked"),
+    "run": ("bundles", "run a bundle on an image or on arrays"),
+    "exits": ("models", "tune when samples leave a multi-exit model early"),
+    "bench": ("figures", "accuracy, latency and joules per inference of bundles"),
+    "compare": ("figures", "fail when a result is worse than a baseline, beyond noise"),
+    "pareto": ("figures", "the fewest joules per correct answer that meet given limits"),
+    "report": ("figures", "one self-contained HTML page of results"),
+    "inspect": ("bundles", "show what a bundle says of itself"),
+    "measure": ("figures", "joules, watts and seconds of any command"),
+    "compress": ("models", "train, distil, prune, factorise, add exits and quantize a model by a recipe"),
+    "targets": ("machine", "list the targets and what works here"),
+    "probes": ("machine", "list the power probes and what works here"),
+    "doctor": ("machine", "check this machine and say how to mend what does not work"),
 }
 
 
@@ -45,12 +46,12 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        command: click.Command = import_module(f"ipj_edge.cli.{cmd_name}").command
+        command: click.Command = import_module(f"ipj_edge.cli.{_COMMANDS[cmd_name][0]}.{cmd_name}").command
         return with_verbosity(command)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl(list(_COMMANDS.items()))
+            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

@@ -7,6 +7,7 @@ import re
 import zipfile
 import zlib
 from math import prod
+from tokenize import TokenError
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -50,7 +51,7 @@ def read_npz(stream: BinaryIO, *, limit_bytes: int | None = None) -> dict[str, A
         raise ArchiveError("there is no memory for its arrays") from error
     except (
         OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, TypeError,
-        OverflowError, SyntaxError, KeyError, IndexError, RecursionError, AttributeError,
+        OverflowError, SyntaxError, KeyError, IndexError, RecursionError, AttributeError, TokenError,
     ) as error:  # fmt: skip
         raise ArchiveError(first_line(error)) from error
 

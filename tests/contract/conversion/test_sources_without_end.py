@@ -86,7 +86,7 @@ def test_an_endless_loop_in_a_tflite_file_is_refused(tmp_path, monkeypatch):
 
 
 def test_a_source_that_takes_more_memory_than_a_child_may_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(child, "limits", lambda seconds: child.Limits(memory_bytes=2**30, cpu_s=100))
+    monkeypatch.setattr(child, "limits", lambda seconds: child.ChildLimits(memory_bytes=2**30, cpu_s=100))
     size = numpy_helper.from_array(np.array([2**30, 4]), "size")
     nodes = [
         helper.make_node("ConstantOfShape", ["size"], ["zeros"]),

@@ -9,7 +9,7 @@ from typing import Any
 import click
 import pytest
 
-from ipj_edge.cli.convert import _request, command
+from ipj_edge.cli.bundles.convert import _request, command
 from ipj_edge.conversion.plan.abilities import check_abilities, for_precision
 from ipj_edge.conversion.plan.request import take_options
 from ipj_edge.errors import ConfigError, TargetUnavailableError

@@ -9,7 +9,7 @@ from typing import Literal
 
 from ipj_edge.cli.findings import cpu as _cpu_findings
 from ipj_edge.cli.findings.finding import Finding
-from ipj_edge.cli.targets import look_at
+from ipj_edge.cli.findings.looking import look_at
 from ipj_edge.errors import PluginError
 from ipj_edge.plugins import POWER_PROBES, TARGETS, load_probe, names
 from ipj_edge.values import ProbeOptions

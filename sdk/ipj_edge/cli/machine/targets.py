@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 @click.option("--json", "json_path", metavar="FILE", help="Write the list as JSON; - is stdout.")
 def command(json_path: str | None) -> None:
     """List the targets and what works here, what does not, why, and the command that fixes it."""
+    from ipj_edge.cli.findings.looking import look_at
     from ipj_edge.cli.printing import console as _console
     from ipj_edge.plugins import TARGETS, names
 
@@ -24,19 +25,6 @@ def command(json_path: str | None) -> None:
         _console.write_json([_entry(*each) for each in found], json_path)
     if json_path != "-":
         _console.table(("target", "works", "engine", "precisions", "what to know"), [_row(*each) for each in found])
-
-
-def look_at(name: str) -> tuple[str, Target | None, Availability]:
-    """Return a target and whether it works here; no target where its plugin is faulty."""
-    from ipj_edge.errors import PluginError
-    from ipj_edge.plugins import load_target
-    from ipj_edge.values import Availability
-
-    try:
-        target = load_target(name)
-    except PluginError as error:
-        return name, None, Availability(available=False, reason=str(error))
-    return name, target, target.availability()
 
 
 def _entry(name: str, target: Target | None, availability: Availability) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""Commands that make, prove, run and show bundles."""

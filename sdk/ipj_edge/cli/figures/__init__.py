@@ -1,0 +1,1 @@
+"""Commands that measure, and judge what was measured."""

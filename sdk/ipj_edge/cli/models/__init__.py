@@ -1,0 +1,1 @@
+"""Commands that work on models: early exits and compression."""
