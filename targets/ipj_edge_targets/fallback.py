@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from ipj_edge import host
 from ipj_edge.bundles.manifest import Manifest
-from ipj_edge.errors import ConfigError, TargetUnavailableError
+from ipj_edge.errors import TargetUnavailableError
 from ipj_edge.values import Settings
 
 
 def wanted_threads(settings: Settings) -> int:
-    """Return the threads to ask the engine for.
-
-    Raises:
-        ConfigError: fewer than one.
-    """
-    threads = host.default_threads() if settings.threads is None else settings.threads
-    if threads < 1:
-        raise ConfigError(f"threads is {threads}; it has to be 1 or more")
-    return threads
+    """Return the threads to ask the engine for."""
+    return host.default_threads() if settings.threads is None else settings.threads
 
 
 def require(settings: Settings, name: str, wanted: object, got: object) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import isfinite, prod
 
 from ipj_edge.bundles.folder import FILE_LIMIT_BYTES
+from ipj_edge.bundles.image_rule import why_no_image_fits
 from ipj_edge.bundles.manifest import (
     GOLDEN_NAME,
     LATER_NAMES,
@@ -16,13 +17,12 @@ from ipj_edge.bundles.manifest import (
     Manifest,
     StageSpec,
 )
-from ipj_edge.values import Port, Preprocessing, Quantization, TensorSpec
+from ipj_edge.values import Port, Quantization, TensorSpec
 
 MOST_FILES = 4096
 MOST_ELEMENTS = 1 << 40
 MOST_AXES = 32
 LARGEST_BATCH = 1 << 20
-LARGEST_IMAGE = 1 << 15
 _INTEGERS = {f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)}
 DTYPES = frozenset({"bool", "float16", "float32", "float64", "complex64", "complex128", *_INTEGERS})
 _QUANTIZED = {"int8": (-128, 127), "uint8": (0, 255), "int16": (-(1 << 15), (1 << 15) - 1), "uint16": (0, 65535)}
@@ -211,17 +211,6 @@ def _preprocessing(manifest: Manifest) -> Iterator[str]:
     for name, rule in manifest.preprocessing.items():
         if name not in inputs:
             yield f"it makes an image the input '{name}', which there is not"
-        if not _can_be(rule):
-            yield f"the preprocessing of '{name}' cannot be"
-
-
-def _can_be(rule: Preprocessing) -> bool:
-    channels = 1 if rule.channels == "L" else 3
-    numbers = (rule.scale, *rule.mean, *rule.std)
-    return (
-        all(1 <= size <= LARGEST_IMAGE for size in rule.size)
-        and all(map(isfinite, numbers))
-        and all(rule.std)
-        and len(rule.mean) in (1, channels)
-        and len(rule.std) in (1, channels)
-    )
+        reason = why_no_image_fits(rule)
+        if reason:
+            yield f"the preprocessing of '{name}' cannot be: {reason}"

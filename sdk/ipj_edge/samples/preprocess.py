@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ipj_edge.bundles.image_rule import why_no_image_fits
 from ipj_edge.errors import ConfigError, InputError, reading
 from ipj_edge.plugins import needs
 from ipj_edge.protocols import Array
@@ -14,8 +15,6 @@ from ipj_edge.values import Preprocessing
 
 # What Pillow tells apart by itself. Others start programs (EPS), or are no pictures of a camera.
 _FORMATS = ("PNG", "JPEG", "BMP", "WEBP", "GIF", "TIFF", "PPM")
-_LARGEST_SIDE = 1 << 15
-_SMALLEST, _LARGEST = (float(limit) for limit in (np.finfo(np.float32).tiny, np.finfo(np.float32).max))
 _LUMA = (0.299, 0.587, 0.114)  # ITU-R BT.601
 
 
@@ -41,16 +40,9 @@ def check_rule(rule: Preprocessing) -> None:
     Raises:
         ConfigError: a size, a factor or a number of values that no image can be brought to.
     """
-    channels = 1 if rule.channels == "L" else 3
-    if not all(1 <= size <= _LARGEST_SIDE for size in rule.size):
-        raise ConfigError(f"size = {list(rule.size)}: expected height and width, 1 to {_LARGEST_SIDE} pixels")
-    for name, values in (("scale", (rule.scale,)), ("mean", rule.mean), ("std", rule.std)):
-        if len(values) not in (1, channels):
-            raise ConfigError(f"{name} has {len(values)} values: expected one, or one for each of {channels} channels")
-        if not all(abs(value) <= _LARGEST for value in values):
-            raise ConfigError(f"{name} = {list(values)}: expected numbers that float32 can hold")
-    if not all(abs(value) >= _SMALLEST for value in rule.std):
-        raise ConfigError("std holds a 0, and values are divided by it")
+    reason = why_no_image_fits(rule)
+    if reason:
+        raise ConfigError(reason)
 
 
 def apply(rgb: Array, rule: Preprocessing, dtype: str) -> Array:

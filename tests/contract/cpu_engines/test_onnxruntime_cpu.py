@@ -71,7 +71,7 @@ def test_the_engine_gets_the_threads_and_does_not_spin(bundle):
 
 
 def test_no_threads_is_a_wrong_setting(bundle):
-    with pytest.raises(ConfigError, match="1 or more"):
+    with pytest.raises(ConfigError, match="whole number from 1"):
         open_one(bundle, threads=0)
 
 

@@ -59,7 +59,7 @@ def test_more_threads_than_there_are_is_refused_unless_allowed(bundle):
 
 
 def test_no_threads_is_a_wrong_setting(bundle):
-    with pytest.raises(ConfigError, match="1 or more"):
+    with pytest.raises(ConfigError, match="whole number from 1"):
         open_one(bundle, threads=0)
 
 

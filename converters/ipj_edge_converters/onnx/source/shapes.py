@@ -31,7 +31,7 @@ def name_dimensions(model: Any) -> None:
         if not tensor.HasField("shape"):
             raise SourceError(f"input '{value.name}' does not state its shape: export the model with shapes")
         for axis, size in enumerate(tensor.shape.dim):
-            if _is_dynamic(size) and not _NAME.fullmatch(size.dim_param):
+            if _is_dynamic(size, axis) and not _NAME.fullmatch(size.dim_param):
                 _name(model, size, batch if axis == 0 else _axis_name(value.name, axis))
 
 
@@ -108,5 +108,6 @@ def _axis_name(tensor: str, axis: int) -> str:
     return re.sub(r"\W", "_", f"{tensor}_dim{axis}")
 
 
-def _is_dynamic(size: Any) -> bool:
-    return not size.HasField("dim_value") or size.dim_value < 0
+def _is_dynamic(size: Any, axis: int) -> bool:
+    """Tell an open size from a stated one; a first size of 0 is how some exporters write an open batch."""
+    return not size.HasField("dim_value") or size.dim_value < (1 if axis == 0 else 0)
