@@ -157,7 +157,7 @@ def test_every_way_to_run_a_model_is_for_one_caller_at_a_time(exit_bundle: Path,
             model.reset,
         )
         for call in calls:
-            with model._alone(), pytest.raises(InputError, match="clone"):
+            with model._busy, pytest.raises(InputError, match="clone"):
                 call()
             call()
 

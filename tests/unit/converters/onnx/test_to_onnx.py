@@ -176,7 +176,10 @@ NETS = {
         "        return self.a(x) + self.b(y), torch.cat([self.a(x), self.b(y)], 1)\nbuild = Net\n",
         [("x", (1, 8)), ("y", (1, 6))],
     ),
-    "transposed": ("def build(): return nn.ConvTranspose2d(3, 5, 3, stride=2)\n", [("x", (1, 3, 5, 6))]),
+    "transposed": (
+        "def build(): return nn.Sequential(nn.ConvTranspose2d(3, 5, 3, stride=2), nn.Conv2d(5, 4, 1))\n",
+        [("x", (1, 3, 5, 6))],
+    ),
 }
 
 
