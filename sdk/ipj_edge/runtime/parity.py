@@ -297,10 +297,9 @@ def _judge_spread(where: str, slices: Sequence[Slices], precision: Precision, le
 
     Of several axes the one is named along which fewest slices are dead: it tells them apart.
     """
-    of_peak = max(SLICE_FLOOR, INT8_OWN_STEP if precision == "int8" else _ROUNDING[precision])
     dead, thin = [], []
     for along in slices:
-        lively = along.want_spread > np.maximum(of_peak * along.want_peak, least)
+        lively = along.want_spread > np.maximum(_still_share(along, precision) * along.want_peak, least)
         kept = np.divide(along.got_spread, along.want_spread, out=np.ones_like(along.want_spread), where=lively)
         still = np.flatnonzero(kept == 0.0)
         if still.size:
@@ -313,6 +312,18 @@ def _judge_spread(where: str, slices: Sequence[Slices], precision: Precision, le
             line = f"{where}: {along.name(worst)} keeps {moving[worst]:.0%} of its spread"
             thin.append((float(moving[worst]), line))
     return [min(found)[1] for found in (dead, thin) if found]
+
+
+def _still_share(along: Slices, precision: Precision) -> float:
+    """Return the share of its peak that a slice may move by in the source and yet be constant in the bundle.
+
+    In int8 that is two of its own steps, unless no slice moves further: then the output would no longer hang on the
+    input at all.
+    """
+    if precision != "int8":
+        return max(SLICE_FLOOR, _ROUNDING[precision])
+    drowned = bool((along.want_spread <= INT8_OWN_STEP * along.want_peak).all())
+    return SLICE_FLOOR if drowned else INT8_OWN_STEP
 
 
 def _relative_l2(want: Array, got: Array) -> float:
