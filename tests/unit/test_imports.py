@@ -72,7 +72,7 @@ def test_every_error_is_a_public_name() -> None:
     import ipj_edge
     from ipj_edge import errors
 
-    family = [value for value in vars(errors).values() if isinstance(value, type)]
+    family = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, Exception)]
     assert errors.IpjEdgeError in family
     for error in family:
         assert getattr(ipj_edge, error.__name__) is error

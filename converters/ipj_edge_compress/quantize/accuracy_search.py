@@ -103,7 +103,17 @@ def convert_accurately(request: ConvertRequest, target: str, *, max_accuracy_dro
             request, targets=(target,), into=Path(folder), force=True, max_accuracy_drop=None
         )
         operators, source = _operators(draft)
-        found = fewest_in_float(operators, lambda kept: _accuracy(draft, kept), source - max_accuracy_drop)
+
+        def attempt(kept: tuple[str, ...]) -> float:
+            # With all of them in float it is the source, and no int8 bundle: a place to start from, not to end at.
+            return source if len(kept) == len(operators) else _accuracy(draft, kept)
+
+        found = fewest_in_float(operators, attempt, source - max_accuracy_drop)
+    if len(found.keep_float) == len(operators):
+        raise GoalError(
+            f"only with all {len(operators)} operators in float the accuracy of {target} drops by at most "
+            f"{max_accuracy_drop:.2%}: convert it to fp32"
+        )
     final = msgspec.structs.replace(
         _keeping(request, found.keep_float), targets=(target,), max_accuracy_drop=max_accuracy_drop
     )

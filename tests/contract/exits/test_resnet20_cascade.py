@@ -62,7 +62,7 @@ def cascades(data_folder: Path, tmp_path_factory: pytest.TempPathFactory, ipj_ed
 
 @pytest.mark.parametrize("name", BUNDLES)
 def test_the_published_cascade_is_reproduced(cascades: Path, data_folder: Path, name: str) -> None:
-    import resnet20_exits
+    from benchmarks.exits import resnet20_exits
 
     images = resnet20_exits.images(data_folder, "test_0")
     labels = np.load(data_folder / "cifar10" / "test_labels.npy")
